@@ -1,0 +1,33 @@
+package api
+
+// AgentConfig is the file that whoever starts an agent writes for it: `nomad-driver-spotter agent --config FILE` or
+// `checkpointer agent --config FILE`. All paths are absolute paths of the host.
+type AgentConfig struct {
+	Lineage string `json:"lineage"` // the logical task, such as "default/train/trainer/main/0"
+	Writer  string `json:"writer"`  // who claims the epoch, for people: allocation and node
+
+	CheckpointDir     string `json:"checkpoint_dir"`      // where the task writes, as the host sees it
+	TaskCheckpointDir string `json:"task_checkpoint_dir"` // the same, as the task sees it
+	StateDir          string `json:"state_dir"`           // the agent's own: stage, state file
+	ControlSocket     string `json:"control_socket"`
+	TaskSocket        string `json:"task_socket"`
+	UID               int    `json:"uid"` // owner of the task socket and of what is restored
+	GID               int    `json:"gid"`
+
+	Pattern  string   `json:"pattern"`  // glob on names in the checkpoint directory; empty: every name
+	Signal   int      `json:"signal"`   // sent to the task on a request; 0: none
+	Interval Duration `json:"interval"` // ask for a checkpoint this often; 0: the task's own rhythm
+
+	Store  string        `json:"store"` // URL; empty: found through Consul
+	Consul *ConsulConfig `json:"consul,omitempty"`
+
+	LogLevel string `json:"log_level"`
+}
+
+// ConsulConfig says how stores are found.
+type ConsulConfig struct {
+	Address    string `json:"address"` // such as "http://127.0.0.1:8500"
+	Token      string `json:"token,omitempty"`
+	Datacenter string `json:"datacenter,omitempty"`
+	Service    string `json:"service"` // service name of the stores; their URL is the service meta key "url"
+}
