@@ -89,7 +89,7 @@ type Cluster interface {
 	// MarkEligible undoes it.
 	MarkEligible(ctx context.Context) error
 	// StopAlloc stops an allocation so that Nomad places its replacement at once.
-	StopAlloc(ctx context.Context, allocID string) error
+	StopAlloc(ctx context.Context, namespace, allocID string) error
 	// WatchDrain calls emit for every change of the node's drain until ctx is done.
 	WatchDrain(ctx context.Context, emit func(nomad.Drain))
 }
