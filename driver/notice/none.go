@@ -10,8 +10,11 @@ var _ Source = None{}
 // Name implements Source.
 func (None) Name() string { return "none" }
 
-// Watch implements Source; it waits for ctx.
-func (None) Watch(ctx context.Context, _ func(Event)) { <-ctx.Done() }
+// Watch implements Source; it says that it is off and waits for ctx.
+func (n None) Watch(ctx context.Context, emit func(Event)) {
+	emit(Event{Kind: KindHealth, Source: n.Name(), Health: n.Health()})
+	<-ctx.Done()
+}
 
 // Health implements Source.
-func (None) Health() Health { return Health{Detail: "no notice source is configured"} }
+func (None) Health() Health { return Health{Off: true} }

@@ -43,6 +43,7 @@ type Event struct {
 
 // Health is whether a Source can be relied on.
 type Health struct {
+	Off      bool      // no source is configured: nothing is watched and nothing can be lost
 	Watching bool      // the last poll was answered
 	LastOK   time.Time // last answered poll; zero means none yet
 	Detail   string    // why it is not watching
@@ -51,6 +52,8 @@ type Health struct {
 // String describes the health for an operator, for example "watching, last poll ok" or "not watching: …".
 func (h Health) String() string {
 	switch {
+	case h.Off:
+		return "off"
 	case h.Watching:
 		return "watching, last poll ok"
 	case h.Detail != "":
