@@ -46,6 +46,9 @@ func finish(a *Attempt, err error) {
 }
 
 func (r *Runner) ask(ctx context.Context, now time.Time, rec *taskRecord, ask Ask) {
+	if rec.withdrawing {
+		return // it might withdraw this one; the plan lists it again
+	}
 	failures := rec.progress.Ask.Failures
 	rec.resetAsk()
 	rec.progress.Ask = Attempt{InFlight: true, Failures: failures}
@@ -81,32 +84,32 @@ func (r *Runner) ask(ctx context.Context, now time.Time, rec *taskRecord, ask As
 }
 
 func (r *Runner) withdraw(ctx context.Context, rec *taskRecord) {
-	// An attempt of its own: the plan lists it again while the task says that a final request is open.
-	if rec.progress.Ask.InFlight && rec.stopWait == nil {
-		return
+	if rec.withdrawing {
+		return // the plan lists it as long as the task says that a final request is open
 	}
 	rec.resetAsk()
-	rec.progress.Ask.InFlight = true
-	current := rec.ask
+	rec.withdrawing = true
 	r.log.Info("withdrawing the final checkpoint request", "task_id", rec.progress.ID)
 	r.work(ctx, callLimit, rec.task.Withdraw, func(err error) {
+		rec.withdrawing = false
 		if err != nil {
 			r.log.Warn("withdrawing failed, trying again", "task_id", rec.progress.ID, "error", err)
-		}
-		if rec.ask == current {
-			rec.progress.Ask = Attempt{}
 		}
 	})
 }
 
 func (r *Runner) markIneligible(ctx context.Context) {
-	r.node.Ineligible.InFlight = true
+	if r.nodeBusy {
+		return // the two calls must not overtake each other; the plan lists it again
+	}
+	r.nodeBusy, r.node.Ineligible.InFlight = true, true
 	var took bool
 	call := func(ctx context.Context) (err error) {
 		took, err = r.cluster.MarkIneligible(ctx)
 		return err
 	}
 	r.work(ctx, callLimit, call, func(err error) {
+		r.nodeBusy = false
 		finish(&r.node.Ineligible, err)
 		if err != nil {
 			r.log.Error("cannot mark the node ineligible", "error", err, "hint", reason(err))
@@ -122,8 +125,12 @@ func (r *Runner) markIneligible(ctx context.Context) {
 }
 
 func (r *Runner) markEligible(ctx context.Context) {
-	r.node.Eligible.InFlight = true
+	if r.nodeBusy {
+		return
+	}
+	r.nodeBusy, r.node.Eligible.InFlight = true, true
 	r.work(ctx, callLimit, r.cluster.MarkEligible, func(err error) {
+		r.nodeBusy = false
 		finish(&r.node.Eligible, err)
 		if err != nil {
 			r.log.Error("cannot mark the node eligible again", "error", err, "hint", reason(err))

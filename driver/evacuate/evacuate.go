@@ -64,7 +64,8 @@ type End struct {
 	Reason   string    // one sentence for the log
 }
 
-// Task is one task of this driver. All methods may be called from several goroutines.
+// Task is one task of this driver. All methods may be called from several goroutines; those with a context return soon
+// after it is done.
 type Task interface {
 	// State answers from memory; it does not block.
 	State() TaskState
@@ -77,7 +78,7 @@ type Task interface {
 	// End stops the container and has the driver publish ExitCode as its result. It returns once the container is gone,
 	// or with an error; calling it again is harmless.
 	End(ctx context.Context, end End) error
-	// Event puts a sentence before the job's owner, as a Nomad task event.
+	// Event puts a sentence before the job's owner, as a Nomad task event; it does not block.
 	Event(message string)
 }
 

@@ -13,6 +13,7 @@ import (
 const (
 	msgIneligible = "Node marked ineligible"
 	msgWithdrawn  = "Interruption withdrawn: the task goes on"
+	msgCancelled  = "Node drain cancelled: the task goes on"
 	msgRebalance  = "Rebalance recommendation: a checkpoint is made, the task stays"
 	msgNoAPI      = "Cannot mark the node ineligible: Nomad's API is not configured; set nomad { address, token } in the " +
 		"plugin's configuration. The driver turns unhealthy to keep new tasks away"
@@ -93,5 +94,5 @@ func resumes(s TaskState) string {
 func stopRequested(s TaskState) string { return "Allocation stop requested; " + resumes(s) }
 
 func endsAsFailed(s TaskState, why string) string {
-	return fmt.Sprintf("Task is ended as failed (exit code %d) so that Nomad reschedules it, for %s; %s", ExitCode, why, resumes(s))
+	return fmt.Sprintf("Task is ended as failed (exit code %d) so that Nomad reschedules it: %s; %s", ExitCode, why, resumes(s))
 }

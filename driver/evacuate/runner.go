@@ -33,6 +33,8 @@ const (
 	callLimit = 6 * time.Second
 	// settleTime is how long after a drain was complete the tasks count as being stopped by Nomad, not as spared.
 	settleTime = time.Minute
+	// drainPatience is how long the first word about a drain is waited for; a token may lack the right to read it.
+	drainPatience = 15 * time.Second
 )
 
 // Runner evacuates the node when its source or a drain says so. One goroutine, that of Run, holds all state and decides;
@@ -50,6 +52,7 @@ type Runner struct {
 
 	// All below belongs to the goroutine of Run.
 	cluster     Cluster
+	joinedAt    time.Time
 	notice      *Notice
 	drain       nomad.Drain
 	drainSeen   time.Time
@@ -58,6 +61,7 @@ type Runner struct {
 	sourceKnown bool
 	rebalance   time.Time
 	node        NodeProgress
+	nodeBusy    bool // a change of the node's eligibility is under way
 	tasks       map[string]*taskRecord
 	moves       map[string]Attempt
 }
@@ -70,6 +74,8 @@ type taskRecord struct {
 	told      map[string]bool    // sentences it got already
 	stopWait  context.CancelFunc // ends the wait for its outcome; the request stays open
 	ask       int                // counts asks, to tell a late outcome from the current one
+
+	withdrawing bool // a Withdraw is under way
 }
 
 // New makes a Runner; Run starts it.
@@ -163,7 +169,7 @@ func (r *Runner) work(ctx context.Context, limit time.Duration, call func(contex
 }
 
 func (r *Runner) onJoin(ctx context.Context, c Cluster) {
-	r.cluster, r.node.API = c, true
+	r.cluster, r.node.API, r.joinedAt = c, true, time.Now()
 	r.workers.Go(func() {
 		c.WatchDrain(ctx, func(d nomad.Drain) { r.post(ctx, func() { r.onDrain(d) }) })
 	})
@@ -179,7 +185,9 @@ func (r *Runner) onEvent(e notice.Event) {
 		r.notice, r.sourceKnown = n, true
 	case notice.KindWithdrawn:
 		r.notice = nil
-		r.tellAll(msgWithdrawn)
+		if !r.drain.Active {
+			r.tellAll(msgWithdrawn)
+		}
 	case notice.KindRebalance:
 		r.rebalance = e.Seen
 		for _, t := range r.tasks {
@@ -205,7 +213,7 @@ func (r *Runner) onDrain(d nomad.Drain) {
 		r.drainEnded = now
 		if d.Cancelled {
 			r.drainEnded = time.Time{}
-			r.tellAll("Node drain cancelled: the task goes on")
+			r.tellAll(msgCancelled)
 		}
 	}
 	r.drain, r.drainKnown = d, true
@@ -289,7 +297,8 @@ func (r *Runner) refreshTasks(now time.Time) {
 
 func (r *Runner) situation(now time.Time) Situation {
 	s := Situation{Threat: r.threat, Rebalance: r.rebalance, Node: r.node, Moves: r.moves}
-	s.Calm = r.threat == nil && r.sourceKnown && (r.drainKnown || r.cluster == nil) && now.Sub(r.drainEnded) > settleTime
+	drainKnown := r.drainKnown || r.cluster == nil || now.Sub(r.joinedAt) > drainPatience
+	s.Calm = r.threat == nil && r.sourceKnown && drainKnown && now.Sub(r.drainEnded) > settleTime
 	for _, rec := range r.tasks {
 		s.Tasks = append(s.Tasks, rec.progress)
 	}
