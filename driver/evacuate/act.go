@@ -145,6 +145,13 @@ func (r *Runner) stopAlloc(ctx context.Context, namespace, id string) {
 	m := r.moves[id]
 	m.InFlight = true
 	r.moves[id] = m
+	// Those that are told: they may be gone from the list by the time the answer comes.
+	var told []*taskRecord
+	for _, rec := range r.tasks {
+		if rec.progress.AllocID == id {
+			told = append(told, rec)
+		}
+	}
 	call := func(ctx context.Context) error { return r.cluster.StopAlloc(ctx, namespace, id) }
 	r.work(ctx, callLimit, call, func(err error) {
 		m := r.moves[id]
@@ -155,12 +162,10 @@ func (r *Runner) stopAlloc(ctx context.Context, namespace, id string) {
 		} else {
 			r.log.Info("allocation stop requested", "alloc_id", id)
 		}
-		for _, rec := range r.tasks {
-			switch {
-			case rec.progress.AllocID != id:
-			case err != nil:
+		for _, rec := range told {
+			if err != nil {
 				rec.tellOnce(cannotStop(err))
-			default:
+			} else {
 				rec.tellOnce(stopRequested(rec.task.State()))
 			}
 		}

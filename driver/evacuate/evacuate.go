@@ -101,3 +101,8 @@ type Refusal interface {
 	Refused() bool
 	Hint() string
 }
+
+var (
+	_ Cluster = (*nomad.Node)(nil)
+	_ Refusal = (*nomad.Error)(nil)
+)

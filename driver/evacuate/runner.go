@@ -127,7 +127,6 @@ func (r *Runner) Run(ctx context.Context) {
 	r.workers.Go(func() {
 		r.opts.Source.Watch(ctx, func(e notice.Event) { r.post(ctx, func() { r.onEvent(e) }) })
 	})
-	joined := r.joined
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -136,10 +135,15 @@ func (r *Runner) Run(ctx context.Context) {
 			return
 		case f := <-r.mailbox:
 			f()
-		case c := <-joined:
-			joined = nil // the first one stays
+		case c := <-r.joined:
 			r.onJoin(ctx, c)
 		case <-timer.C:
+		}
+		// What was joined before an event counts for it, whichever the select above took first.
+		select {
+		case c := <-r.joined:
+			r.onJoin(ctx, c)
+		default:
 		}
 		r.step(ctx)
 		tick := idleTick
@@ -169,6 +173,9 @@ func (r *Runner) work(ctx context.Context, limit time.Duration, call func(contex
 }
 
 func (r *Runner) onJoin(ctx context.Context, c Cluster) {
+	if r.cluster != nil {
+		return // the first one stays
+	}
 	r.cluster, r.node.API, r.joinedAt = c, true, time.Now()
 	r.workers.Go(func() {
 		c.WatchDrain(ctx, func(d nomad.Drain) { r.post(ctx, func() { r.onDrain(d) }) })
