@@ -1,0 +1,100 @@
+// Package config holds what operators and job authors may write: the plugin block of the Nomad agent and the config
+// block of a task. Each has its schema, its struct, its defaults and its checks in one file. It never touches anything
+// outside the values it is given.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+)
+
+// faults collects everything that is wrong with a configuration, so that it is reported in one go.
+type faults struct {
+	root string // path that every field starts with
+	errs []error
+}
+
+// add notes a fault of a field; format holds the value and the next step.
+func (f *faults) add(field, format string, args ...any) {
+	f.errs = append(f.errs, fmt.Errorf("%s.%s: "+format, append([]any{f.root, field}, args...)...))
+}
+
+func (f *faults) err() error { return errors.Join(f.errs...) }
+
+// duration parses a duration that may be zero or more; empty means fallback.
+func (f *faults) duration(field, text string, fallback time.Duration) time.Duration {
+	if text == "" {
+		return fallback
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		f.add(field, `%q is no duration; write a number with a unit, such as "30s" or "5m"`, text)
+	case d < 0:
+		f.add(field, `%q is negative; use "0s" or more`, text)
+	default:
+		return d
+	}
+	return fallback
+}
+
+// positive is duration for values that must not be zero.
+func (f *faults) positive(field, text string, fallback time.Duration) time.Duration {
+	d := f.duration(field, text, fallback)
+	if d == 0 {
+		f.add(field, `%q would leave no time at all; use a duration above zero, such as %q`, text, fallback)
+	}
+	return d
+}
+
+// absolute checks a path inside the container or on the host; example is a good one.
+func (f *faults) absolute(field, p, where, example string) {
+	switch {
+	case p == "":
+		f.add(field, `is empty; give an absolute path %s, such as %q`, where, example)
+	case !path.IsAbs(p):
+		f.add(field, `%q is relative; give an absolute path %s, such as %q`, p, where, example)
+	case strings.ContainsRune(p, 0):
+		f.add(field, `%q holds a NUL byte; remove it`, p)
+	}
+}
+
+// storeSchemes are the kinds of stores that a checkpoint agent can write to.
+var storeSchemes = []string{"file"}
+
+// store checks the URL of a checkpoint store; empty means that none is named.
+func (f *faults) store(field, text string) {
+	if text == "" {
+		return
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		f.add(field, `%q is no URL; write one such as "file:///srv/checkpoints"`, text)
+	case u.Scheme != "file":
+		f.add(field, `%q has the scheme %q; known: %s. Write for example "file:///srv/checkpoints"`,
+			text, u.Scheme, strings.Join(storeSchemes, ", "))
+	case u.Host != "" || !path.IsAbs(u.Path) || u.Path == "/":
+		f.add(field, `%q names no directory of this machine; write three slashes and an absolute path, such as "file:///srv/checkpoints"`, text)
+	}
+}
+
+// httpURL checks the address of an HTTP service; empty means that it is off.
+func (f *faults) httpURL(field, text, example string, schemes ...string) {
+	if text == "" {
+		return
+	}
+	u, err := url.Parse(text)
+	if err == nil {
+		for _, s := range schemes {
+			if u.Scheme == s && (u.Host != "" || s == "unix") {
+				return
+			}
+		}
+	}
+	f.add(field, `%q is no address of the form %s; write for example %q`, text, strings.Join(schemes, "://… or ")+"://…", example)
+}
