@@ -80,10 +80,12 @@ type Status struct {
 }
 
 // Finished is the training code's word that a checkpoint is complete. Path is absolute (as the container sees it) or
-// relative to the checkpoint directory.
+// relative to the checkpoint directory, and names one entry of it. Request is the request that it answers, 0 for none:
+// while code listens on the socket, only its answer fulfils a request.
 type Finished struct {
-	Step int64  `json:"step"`
-	Path string `json:"path"`
+	Step    int64  `json:"step"`
+	Path    string `json:"path"`
+	Request uint64 `json:"request,omitempty"`
 }
 
 // Durable answers whether a step can be restored from the store.
@@ -134,8 +136,12 @@ type CancelRequest struct {
 
 // FinishRequest says that the task has ended. The agent saves every finished checkpoint that is not yet durable,
 // answers at the latest at Deadline, and ends itself when nothing is left to save (it goes on past the deadline).
+//
+// Clean says that the task ended by itself with exit code 0. Without it a file that was still being written under its
+// final name when the task ended is not taken for a checkpoint.
 type FinishRequest struct {
 	Deadline time.Time `json:"deadline"`
+	Clean    bool      `json:"clean"`
 }
 
 // Outcome is the state of a request.

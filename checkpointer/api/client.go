@@ -36,9 +36,9 @@ func (c *Client) Status(ctx context.Context, after uint64, wait time.Duration) (
 	return call[Status](ctx, c, http.MethodGet, "/v1/status?"+q.Encode(), nil)
 }
 
-// Finished reports a complete checkpoint.
-func (c *Client) Finished(ctx context.Context, step int64, path string) (*Status, error) {
-	return call[Status](ctx, c, http.MethodPost, "/v1/finished", Finished{Step: step, Path: path})
+// Finished reports a complete checkpoint; request is the one that it answers, 0 for none.
+func (c *Client) Finished(ctx context.Context, step int64, path string, request uint64) (*Status, error) {
+	return call[Status](ctx, c, http.MethodPost, "/v1/finished", Finished{Step: step, Path: path, Request: request})
 }
 
 // Durable tells whether step is in the store, waiting for it at most wait.
@@ -76,8 +76,9 @@ func (c *Client) Cancel(ctx context.Context, id uint64) error {
 }
 
 // Finish tells the agent that the task has ended and waits until everything is durable or deadline has come.
-func (c *Client) Finish(ctx context.Context, deadline time.Time) (*Outcome, error) {
-	return call[Outcome](ctx, c, http.MethodPost, "/v1/finish", FinishRequest{Deadline: deadline})
+// clean says that it ended by itself with exit code 0.
+func (c *Client) Finish(ctx context.Context, deadline time.Time, clean bool) (*Outcome, error) {
+	return call[Outcome](ctx, c, http.MethodPost, "/v1/finish", FinishRequest{Deadline: deadline, Clean: clean})
 }
 
 // Events returns the events after seq, blocking at most wait for the first.

@@ -1,0 +1,240 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// tempDir holds objects that are being written. What a crash leaves there is never read.
+const tempDir = "tmp"
+
+// File is a store in a directory of a file system. It relies on no hard link, lock or fresh listing: an object is
+// written to a temporary file, synced, renamed without replacing, and its directories are synced up to the root.
+type File struct {
+	root string
+	fs   FS
+}
+
+var _ Store = (*File)(nil)
+
+// OpenFile opens the store in the directory root, making it (but not its parent) if it is missing.
+func OpenFile(root string, fsys FS) (*File, error) {
+	f := &File{root: root, fs: fsys}
+	if err := f.mkdir(root); err != nil {
+		return nil, fmt.Errorf("open store %s: %w", f.URL(), err)
+	}
+	return f, nil
+}
+
+// URL implements Store.
+func (f *File) URL() string { return (&url.URL{Scheme: "file", Path: f.root}).String() }
+
+// mkdir makes one directory and syncs its parent; one that exists is fine.
+func (f *File) mkdir(dir string) error {
+	if err := f.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return f.fs.SyncDir(filepath.Dir(dir))
+}
+
+// mkdirs makes the directories of a key below the root. Directories that are there already are synced too: whoever made
+// them may have died before doing so.
+func (f *File) mkdirs(key string) error {
+	dir := f.root
+	parts := strings.Split(key, "/")
+	for _, part := range parts[:len(parts)-1] {
+		dir = filepath.Join(dir, part)
+		if err := f.mkdir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *File) path(key string) string { return filepath.Join(f.root, filepath.FromSlash(key)) }
+
+// Put implements Store.
+func (f *File) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
+	n, err := f.put(ctx, key, r)
+	if err != nil {
+		return 0, fmt.Errorf("put %s into %s: %w", key, f.URL(), err)
+	}
+	return n, nil
+}
+
+func (f *File) put(ctx context.Context, key string, r io.Reader) (int64, error) {
+	if err := checkKey(key); err != nil {
+		return 0, err
+	}
+	switch _, _, err := f.fs.Stat(f.path(key)); {
+	case err == nil:
+		return 0, ErrExists
+	case !errors.Is(err, fs.ErrNotExist):
+		return 0, err
+	}
+	if err := f.mkdir(filepath.Join(f.root, tempDir)); err != nil {
+		return 0, err
+	}
+	if err := f.mkdirs(key); err != nil {
+		return 0, err
+	}
+	var id [12]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return 0, err
+	}
+	tmp := filepath.Join(f.root, tempDir, hex.EncodeToString(id[:]))
+	n, err := f.writeTemp(ctx, tmp, r)
+	if err != nil {
+		return 0, errors.Join(err, f.remove(tmp))
+	}
+	if err := f.fs.Publish(tmp, f.path(key)); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = ErrExists
+		}
+		return 0, errors.Join(err, f.remove(tmp))
+	}
+	if err := f.fs.SyncDir(filepath.Dir(f.path(key))); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// writeTemp writes and syncs a temporary file.
+func (f *File) writeTemp(ctx context.Context, tmp string, r io.Reader) (n int64, err error) {
+	w, err := f.fs.Create(tmp)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if n, err = io.Copy(w, ctxReader{ctx, r}); err != nil {
+		return n, err
+	}
+	return n, w.Sync()
+}
+
+func (f *File) remove(path string) error {
+	if err := f.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Get implements Store.
+func (f *File) Get(_ context.Context, key string) (io.ReadCloser, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	r, err := f.fs.Open(f.path(key))
+	if err != nil {
+		return nil, f.readErr("get", key, err)
+	}
+	return r, nil
+}
+
+// Stat implements Store.
+func (f *File) Stat(_ context.Context, key string) (int64, error) {
+	if err := checkKey(key); err != nil {
+		return 0, err
+	}
+	size, dir, err := f.fs.Stat(f.path(key))
+	if err == nil && dir {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return 0, f.readErr("stat", key, err)
+	}
+	return size, nil
+}
+
+func (f *File) readErr(op, key string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNotFound
+	}
+	return fmt.Errorf("%s %s in %s: %w", op, key, f.URL(), err)
+}
+
+// List implements Store.
+func (f *File) List(ctx context.Context, prefix string) ([]Entry, error) {
+	if prefix != "" {
+		if err := checkKey(strings.TrimSuffix(prefix, "/")); err != nil {
+			return nil, err
+		}
+	}
+	var out []Entry
+	if err := f.list(ctx, strings.TrimSuffix(prefix, "/"), &out); err != nil {
+		return nil, fmt.Errorf("list %s in %s: %w", prefix, f.URL(), err)
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+func (f *File) list(ctx context.Context, key string, out *[]Entry) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	names, err := f.fs.ReadDir(f.path(key))
+	if errors.Is(err, fs.ErrNotExist) && key != "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		child := name
+		if key != "" {
+			child = key + "/" + name
+		}
+		if child == tempDir {
+			continue
+		}
+		size, dir, err := f.fs.Stat(f.path(child))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // deleted since
+		case err != nil:
+			return err
+		case dir:
+			if err := f.list(ctx, child, out); err != nil {
+				return err
+			}
+		default:
+			*out = append(*out, Entry{Key: child, Size: size})
+		}
+	}
+	return nil
+}
+
+// Delete implements Store.
+func (f *File) Delete(_ context.Context, key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if err := f.remove(f.path(key)); err != nil {
+		return fmt.Errorf("delete %s in %s: %w", key, f.URL(), err)
+	}
+	if err := f.fs.SyncDir(filepath.Dir(f.path(key))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete %s in %s: %w", key, f.URL(), err)
+	}
+	return nil
+}
+
+// ctxReader ends with the context's error once that is done.
+type ctxReader struct {
+	ctx context.Context //nolint:containedctx // lives for one copy
+	r   io.Reader
+}
+
+func (c ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
