@@ -16,6 +16,8 @@ type right struct {
 	op    string // what the call does, in words
 	lacks string // the right's name
 	grant string // the piece of ACL policy that grants it
+	// hides is set where Nomad answers that the object does not exist rather than that it must not be seen.
+	hides string
 }
 
 func nodeRight(op, policy string) right {
@@ -67,13 +69,15 @@ func classify(need right, token string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		e.hint = fmt.Sprintf("nomad.token_file cannot be read (%v); make it readable for the Nomad client's user", err)
+	case need.hides != "" && token != "" && strings.Contains(text, need.hides):
+		e.hint = fmt.Sprintf("token lacks %s, or the object is gone; grant %s to its policy", need.lacks, need.grant)
 	case e.Status != http.StatusForbidden && e.Status != http.StatusUnauthorized:
 	case strings.Contains(text, "ACL token not found"), strings.Contains(text, "ACL token expired"):
 		e.hint = fmt.Sprintf("Nomad does not know the token (deleted or expired); give nomad.token or nomad.token_file one with %s", need.grant)
 	case token == "":
 		e.hint = fmt.Sprintf("no token is configured and Nomad has ACLs enabled; set nomad.token or nomad.token_file to a token with %s", need.grant)
 	default:
-		e.hint = fmt.Sprintf("token lacks %s; grant %s to its policy", need.lacks, need.grant)
+		e.hint = fmt.Sprintf("token lacks %s; grant %s to its policy (or the token is deleted or expired)", need.lacks, need.grant)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && e.Status == 0 {
 		e.Err = fmt.Errorf("no answer in time: %w", err)

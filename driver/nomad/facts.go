@@ -39,6 +39,7 @@ type Reschedule struct {
 // Facts reads the facts of one task of an allocation.
 func (c *Client) Facts(ctx context.Context, namespace, allocID, task string) (Facts, error) {
 	need := namespaceRight("read allocation "+allocID, namespace, "read-job")
+	need.hides = "Unknown allocation" // what 1.6 says with status 500 to a token without read-job
 	var alloc *api.Allocation
 	err := c.read(ctx, callTimeout, need, api.QueryOptions{Namespace: namespace}, func(o *api.QueryOptions) error {
 		got, _, err := c.api.Allocations().Info(allocID, o)
