@@ -117,10 +117,12 @@ func (w *watched) kinds() string {
 
 func (w *watched) until(t *testing.T, exp string) {
 	t.Helper()
-	must.Wait(t, wait.InitialSuccess(
-		wait.BoolFunc(func() bool { return w.kinds() == exp }),
-		wait.Timeout(20*time.Second), wait.Gap(5*time.Millisecond),
-	), must.Sprintf("want %q, got %q", exp, w.kinds()))
+	eventually(t, func() bool { return w.kinds() == exp }, func() string { return fmt.Sprintf("want %q, got %q", exp, w.kinds()) })
+}
+
+func eventually(t *testing.T, f func() bool, state func() string) {
+	t.Helper()
+	must.Wait(t, wait.InitialSuccess(wait.BoolFunc(f), wait.Timeout(20*time.Second), wait.Gap(5*time.Millisecond)), must.Func(state))
 }
 
 func (w *watched) last() Event {
@@ -149,11 +151,19 @@ func watch(t *testing.T, m *imds) *watched {
 	srv := httptest.NewServer(m)
 	w := &watched{}
 	w.src = NewEC2(srv.URL+"/", 10*time.Millisecond, hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: lockedWriter{w}}))
+	t.Cleanup(srv.Close) // after the watch has ended
+	run(t, w.src, w)
+	return w
+}
+
+// run has s tell w until the test ends.
+func run(t *testing.T, s Source, w *watched) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		w.src.Watch(ctx, func(e Event) {
+		s.Watch(ctx, func(e Event) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.events = append(w.events, e)
@@ -166,19 +176,17 @@ func watch(t *testing.T, m *imds) *watched {
 		case <-time.After(5 * time.Second):
 			t.Error("Watch did not end with its context")
 		}
-		srv.Close()
 	})
-	return w
 }
 
 // polls waits until n more polls were made.
 func (m *imds) polls(t *testing.T, n int) {
 	t.Helper()
 	_, from := m.counts()
-	must.Wait(t, wait.InitialSuccess(wait.BoolFunc(func() bool {
+	eventually(t, func() bool {
 		_, now := m.counts()
 		return now >= from+n
-	}), wait.Timeout(20*time.Second), wait.Gap(5*time.Millisecond)))
+	}, func() string { return "no more polls" })
 }
 
 func TestEC2_NoticeAndWithdrawal(t *testing.T) {
