@@ -155,12 +155,12 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// refusal is an error that an operator can repair.
-type refusal string
+// refusalError is an error that an operator can repair.
+type refusalError string
 
-func (r refusal) Error() string { return "HTTP 403" }
-func (r refusal) Refused() bool { return true }
-func (r refusal) Hint() string  { return string(r) }
+func (r refusalError) Error() string { return "HTTP 403" }
+func (r refusalError) Refused() bool { return true }
+func (r refusalError) Hint() string  { return string(r) }
 
 // fakeCluster is a Cluster whose calls behave as told: nil works, else the error is the answer.
 type fakeCluster struct {
