@@ -75,7 +75,9 @@ func TestRunner_WithoutAPITasksFailOverAndTheDriverIsUnhealthy(t *testing.T) {
 func TestRunner_RefusalsSayWhatToGrant(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.join()
-		b.cluster.mark = func(context.Context) error { return refusalError(`token lacks node:write; grant node { policy = "write" }`) }
+		b.cluster.mark = func(context.Context) error {
+			return refusalError(`token lacks node:write; grant node { policy = "write" }`)
+		}
 		b.cluster.stop = func(context.Context) error { return refusalError(`token lacks alloc-lifecycle in namespace "ns"`) }
 		b.add("a", "1", nil)
 		b.notice(120 * time.Second)
