@@ -7,7 +7,7 @@
 //
 //	GET  /v1/status?after=ID&wait=DUR   task, control   Status; with wait, blocks until a request newer than ID is open
 //	POST /v1/finished                   task, control   Finished -> Status: the code says that a checkpoint is complete
-//	GET  /v1/durable?step=N&wait=DUR    task, control   Durable; with wait, blocks until that step is in the store
+//	GET  /v1/durable?step=N&wait=DUR    task, control   Durable; with wait, blocks until that step or a later one is stored
 //	POST /v1/attach                     control         Attach: the process to signal and to watch
 //	POST /v1/restore                    control         RestoreRequest -> Restored
 //	POST /v1/request                    control         CheckpointRequest -> Request: "checkpoint now"
@@ -88,7 +88,7 @@ type Finished struct {
 	Request uint64 `json:"request,omitempty"`
 }
 
-// Durable answers whether a step can be restored from the store.
+// Durable answers whether a step, or a later one, can be restored from the store.
 type Durable struct {
 	Durable    bool        `json:"durable"`
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`

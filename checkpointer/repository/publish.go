@@ -44,7 +44,7 @@ type Published struct {
 }
 
 // Publish makes a snapshot of src durable. It fails with ErrSuperseded when a newer epoch exists. Publishing the same
-// content again under the same step is harmless; other content under a step of this epoch is an error.
+// content again under the same step is harmless; other content under a step of this epoch is ErrConflict.
 func (w *Writer) Publish(ctx context.Context, step int64, src Source, now time.Time) (Published, error) {
 	p, err := w.publish(ctx, step, src, now)
 	if err != nil {
@@ -108,7 +108,7 @@ func (w *Writer) same(ctx context.Context, m *Manifest) error {
 		return err
 	}
 	if old.Name != m.Name || !reflect.DeepEqual(old.Entries, m.Entries) {
-		return fmt.Errorf("step %d was published before in this epoch with other content", m.Step)
+		return ErrConflict
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ const headKey = "spotter-repository.json"
 var (
 	ErrSuperseded = errors.New("a newer writer epoch exists")
 	ErrNoSnapshot = errors.New("no such snapshot")
+	ErrConflict   = errors.New("this step was published before in this epoch, with other content")
 )
 
 // DamageError is one object that cannot be what was published.

@@ -26,11 +26,16 @@ type File struct {
 
 var _ Store = (*File)(nil)
 
-// OpenFile opens the store in the directory root, making it (but not its parent) if it is missing.
-func OpenFile(root string, fsys FS) (*File, error) {
+// OpenFile opens the store in the directory root. With create it makes the directory, but not its parent, if missing.
+func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	f := &File{root: root, fs: fsys}
-	if err := f.mkdir(root); err != nil {
-		return nil, fmt.Errorf("open store %s: %w", f.URL(), err)
+	if create {
+		if err := f.mkdir(root); err != nil {
+			return nil, fmt.Errorf("open store %s: %w", f.URL(), err)
+		}
+	}
+	if _, dir, err := fsys.Stat(root); err != nil || !dir {
+		return nil, fmt.Errorf("open store %s: no such directory: %w", f.URL(), errors.Join(err, ErrNotFound))
 	}
 	return f, nil
 }

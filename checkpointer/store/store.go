@@ -65,13 +65,13 @@ func Parse(raw string) (scheme, path string, err error) {
 	return u.Scheme, filepath.Clean(u.Path), nil
 }
 
-// Open returns the store at a URL. A file store's directory is made if its parent exists.
-func Open(raw string) (Store, error) {
+// Open returns the store at a URL. With create, a file store's directory is made if its parent exists.
+func Open(raw string, create bool) (Store, error) {
 	_, path, err := Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	return OpenFile(path, OS{})
+	return OpenFile(path, OS{}, create)
 }
 
 // checkKey rejects what is not a clean relative path.

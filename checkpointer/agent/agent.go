@@ -1,0 +1,222 @@
+// Package agent keeps the checkpoints of one task safe: it notices those that are finished, stages them, publishes them
+// in a store, asks the task for one when somebody needs it, and restores the newest before the task starts.
+//
+// It is a process of its own and outlives whoever started it. All that it must know after a kill -9 is in its state
+// file, in its stage and in the checkpoint directory.
+//
+// Goroutines, all owned by Run: one keeps a store open (connect.go), one looks for finished checkpoints (watch.go), one
+// publishes (publish.go), one watches the task's process (process.go), one minds deadlines (request.go), and two serve
+// the sockets (serve.go).
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/detect"
+	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/stage"
+)
+
+// niceness of the agent: training goes first.
+const niceness = 10
+
+// farewell is how long the agent still answers after its work is done, so that everybody hears the outcome.
+const farewell = 2 * time.Second
+
+// Agent is one running agent.
+type Agent struct {
+	conf   api.AgentConfig
+	log    hclog.Logger
+	finder finder
+	now    func() time.Time
+	ctx    context.Context //nolint:containedctx // the agent's life, for the watchers of the task's process
+	quit   context.CancelFunc
+
+	watchers sync.WaitGroup
+	scanning sync.Mutex // one look at the directory at a time; taken before mu
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at every change of what follows
+	state    state
+	detector *detect.Detector
+	stage    *stage.Stage
+	queue    []*stage.Staged // oldest first
+	busy     *stage.Staged   // being published
+	repo     *repository.Repository
+	storeURL string // as configured or registered, the key of state.Epochs
+	writer   *repository.Writer
+	ready    bool // restored, or the task was attached: the directory may be watched
+	task     *process
+	gone     bool // the task's process has ended
+	finish   *api.FinishRequest
+	swept    bool // after the end, everything in the directory was looked at
+	super    bool // a newer epoch exists
+	lastPoll time.Time
+	polls    int // long polls open on the task socket
+	events   []api.Event
+	answered uint64 // highest request that a durable checkpoint answers
+	stepless bool   // the warning about names without a step was given
+}
+
+// Run is the agent's life. It returns nil when its work is done, when it was told to quit, or when ctx is done.
+func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
+	if err := Validate(conf); err != nil {
+		return err
+	}
+	a, err := open(conf, log)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness); err != nil {
+		log.Debug("cannot lower the priority", "error", err)
+	}
+	a.ctx, a.quit = context.WithCancel(ctx)
+	ctx = a.ctx
+	var wg sync.WaitGroup
+	defer func() {
+		a.quit()
+		wg.Wait()
+		a.watchers.Wait()
+	}()
+	if err := a.serve(ctx, &wg); err != nil {
+		return err
+	}
+	a.reattach()
+	for _, loop := range []func(context.Context){a.connect, a.watch, a.publishLoop, a.deadlines} {
+		wg.Go(func() { loop(ctx) })
+	}
+	log.Info("agent started", "lineage", conf.Lineage, "checkpoint_dir", conf.CheckpointDir, "staged", len(a.queue))
+	<-ctx.Done()
+	return nil
+}
+
+func open(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
+	if err := os.MkdirAll(conf.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	st, err := loadState(conf.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	sg, queue, err := stage.Open(conf.StateDir + "/stage")
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFinder(conf)
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{
+		conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st,
+		detector: detect.New(conf.Pattern, st.Done), stage: sg, queue: queue,
+		ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
+	}, nil
+}
+
+// bump wakes everybody who waits for a change. The caller holds mu.
+func (a *Agent) bump() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// await waits until ok (called with mu held) is true, or until ctx is done or wait is over; it returns what ok said last.
+func (a *Agent) await(ctx context.Context, wait time.Duration, ok func() bool) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		a.mu.Lock()
+		done, changed := ok(), a.changed
+		a.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// save writes the state file. The caller holds mu. Failing to do so is an error that a person must see, but no reason to
+// stop saving checkpoints.
+func (a *Agent) save() {
+	a.state.Done = a.detector.Done()
+	if err := a.state.save(a.conf.StateDir); err != nil {
+		a.log.Error("cannot write the state file", "error", err)
+	}
+}
+
+// maxEvents bounds what is kept for those who ask.
+const maxEvents = 1000
+
+// event records an event. The caller holds mu.
+func (a *Agent) event(kind api.EventKind, cp *api.Checkpoint, format string, args ...any) {
+	a.state.Events++
+	e := api.Event{Seq: a.state.Events, At: a.now(), Kind: kind, Message: fmt.Sprintf(format, args...), Checkpoint: cp}
+	a.events = append(a.events, e)
+	if len(a.events) > maxEvents {
+		a.events = a.events[1:]
+	}
+	a.log.Info(e.Message, "event", string(kind))
+	a.bump()
+}
+
+// status is called with mu held.
+func (a *Agent) status() *api.Status {
+	s := &api.Status{
+		Lineage: a.conf.Lineage, Resumed: a.state.Resumed, Last: a.state.Last, Durable: a.state.Durable,
+		Pending: a.pending(),
+	}
+	if a.repo != nil {
+		s.Store = a.repo.URL()
+	}
+	if a.writer != nil {
+		s.Epoch = a.writer.Epoch
+	}
+	if r := a.state.Request; r != nil && r.visible() {
+		s.Request = &r.Request
+	}
+	return s
+}
+
+// pending counts what is finished and not durable. The caller holds mu.
+func (a *Agent) pending() int {
+	n := len(a.queue)
+	if a.busy != nil {
+		n++
+	}
+	return n
+}
+
+// endIfDone ends the agent once the task has ended and nothing is left to save. The caller holds mu.
+func (a *Agent) endIfDone() {
+	if a.finish != nil && a.swept && (a.pending() == 0 || a.super) {
+		time.AfterFunc(farewell, a.quit)
+	}
+}
+
+// sleep waits, and tells whether it may go on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// megabytes formats a size for people.
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

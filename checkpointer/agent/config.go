@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/store"
+)
+
+// maxSocketPath is what fits sockaddr_un, without its final zero byte (unix(7)).
+const maxSocketPath = 107
+
+// LoadConfig reads and validates a configuration file.
+func LoadConfig(file string) (api.AgentConfig, error) {
+	var c api.AgentConfig
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return c, fmt.Errorf("read agent configuration: %w", err)
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("decode agent configuration %s: %w", file, err)
+	}
+	if err := Validate(c); err != nil {
+		return c, fmt.Errorf("agent configuration %s: %w", file, err)
+	}
+	return c, nil
+}
+
+// Validate reports every fault of a configuration, each with its field.
+func Validate(c api.AgentConfig) error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := repository.CheckLineage(c.Lineage); err != nil {
+		fault("lineage: %w", err)
+	}
+	for _, f := range []struct{ name, value string }{
+		{"checkpoint_dir", c.CheckpointDir}, {"state_dir", c.StateDir},
+		{"control_socket", c.ControlSocket}, {"task_socket", c.TaskSocket},
+	} {
+		if !filepath.IsAbs(f.value) {
+			fault("%s: %q is not absolute: give a path that starts with /", f.name, f.value)
+		}
+	}
+	if c.TaskCheckpointDir != "" && !path.IsAbs(c.TaskCheckpointDir) {
+		fault("task_checkpoint_dir: %q is not absolute: give a path that starts with /", c.TaskCheckpointDir)
+	}
+	for _, f := range []struct{ name, value string }{{"control_socket", c.ControlSocket}, {"task_socket", c.TaskSocket}} {
+		if len(f.value) > maxSocketPath {
+			fault("%s: %q has %d bytes, a socket's path at most %d: use a shorter directory", f.name, f.value, len(f.value), maxSocketPath)
+		}
+	}
+	if c.UID < 0 || c.GID < 0 {
+		fault("uid, gid: %d and %d must not be negative", c.UID, c.GID)
+	}
+	if _, err := path.Match(c.Pattern, "x"); err != nil {
+		fault("pattern: %q is not a glob pattern", c.Pattern)
+	}
+	if c.Signal < 0 || c.Signal > 64 {
+		fault("signal: %d is not a signal: use 1 to 64, or 0 for none", c.Signal)
+	}
+	if c.Interval < 0 {
+		fault("interval: %q is negative: use 0s for the task's own rhythm", mustText(c.Interval))
+	}
+	switch {
+	case c.Store != "":
+		if _, _, err := store.Parse(c.Store); err != nil {
+			fault("store: %w", err)
+		}
+	case c.Consul == nil:
+		fault("store: is empty and there is no consul: name a store, such as file:///var/lib/checkpoints")
+	case c.Consul.Address == "" || c.Consul.Service == "":
+		fault("consul: address %q and service %q must both be given", c.Consul.Address, c.Consul.Service)
+	}
+	return errors.Join(errs...)
+}
+
+func mustText(d api.Duration) string {
+	b, _ := d.MarshalText() //nolint:errcheck // never fails
+	return string(b)
+}

@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/discovery"
+	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/store"
+)
+
+// Waits between attempts to reach a store.
+const (
+	minRetry = 250 * time.Millisecond
+	maxRetry = 5 * time.Second
+)
+
+// callTimeout bounds one look-up of stores and one claim.
+const callTimeout = 30 * time.Second
+
+// finder names the stores to try, preferred first.
+type finder func(ctx context.Context) ([]string, error)
+
+func newFinder(conf api.AgentConfig) (finder, error) {
+	if conf.Store != "" {
+		return func(context.Context) ([]string, error) { return []string{conf.Store}, nil }, nil
+	}
+	c, err := discovery.New(*conf.Consul)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) ([]string, error) {
+		list, err := c.Stores(ctx)
+		urls := make([]string, len(list))
+		for i, s := range list {
+			urls[i] = s.URL
+		}
+		return urls, err
+	}, nil
+}
+
+// connect keeps a repository open: whenever there is none, it looks for one until it has it.
+func (a *Agent) connect(ctx context.Context) {
+	wait, lost := minRetry, false
+	for {
+		if !a.await(ctx, time.Hour, func() bool { return a.repo == nil && !a.super }) {
+			if ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		repo, url, err := a.openAny(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		a.mu.Lock()
+		if err == nil {
+			a.repo, a.writer = repo, nil
+			a.storeURL = url
+			if epoch := a.state.Epochs[url]; epoch > 0 {
+				a.writer = repo.Resume(a.conf.Lineage, epoch)
+			}
+			if lost {
+				a.event(api.EventStoreFound, nil, "Checkpoint store %s is reachable again", repo.URL())
+			}
+			lost, wait = false, minRetry
+			a.bump()
+			a.mu.Unlock()
+			continue
+		}
+		if !lost {
+			a.event(api.EventStoreLost, nil, "No checkpoint store is reachable; checkpoints wait on this node: %v", err)
+			lost = true
+		}
+		a.mu.Unlock()
+		a.log.Debug("no store", "error", err, "retry_in", wait)
+		if !sleep(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, maxRetry)
+	}
+}
+
+// openAny opens the first store that answers.
+func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	urls, err := a.finder(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	var errs []error
+	for _, url := range urls {
+		a.mu.Lock()
+		// A store that this agent has written to must still be a repository: an empty directory in its place is a mount
+		// that went away.
+		create := a.state.Epochs[url] == 0
+		a.mu.Unlock()
+		s, err := store.Open(url, create)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		repo, err := repository.Open(ctx, s, create)
+		if err == nil {
+			return repo, url, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, "", errors.Join(errs...)
+}
+
+// disconnect drops a repository that failed, unless another has taken its place. The caller holds mu.
+func (a *Agent) disconnect(repo *repository.Repository) {
+	if a.repo == repo {
+		a.repo, a.writer = nil, nil
+		a.bump()
+	}
+}
+
+// claim makes sure of a writer for the open repository. A claimed epoch is in the state file before it is used.
+func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.Writer, error) {
+	a.mu.Lock()
+	repo, writer, url := a.repo, a.writer, a.storeURL
+	a.mu.Unlock()
+	if repo == nil {
+		return nil, nil, errors.New("no checkpoint store is reachable")
+	}
+	if writer != nil {
+		return repo, writer, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	w, err := repo.Claim(ctx, a.conf.Lineage, a.conf.Writer, a.now())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.disconnect(repo)
+		return nil, nil, fmt.Errorf("claim a writer epoch: %w", err)
+	}
+	a.state.Epochs[url] = w.Epoch
+	a.save()
+	if a.repo == repo && a.writer == nil {
+		a.writer = w
+		a.bump()
+	}
+	return repo, w, nil
+}

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"nomad-spotter/checkpointer/api"
+)
+
+// listenGrace is how long after its last long poll a task still counts as one that listens on the socket.
+const listenGrace = 5 * time.Second
+
+// deadlinePeriod is how often deadlines and the interval are looked at.
+const deadlinePeriod = 100 * time.Millisecond
+
+// request is the last request and how far it is.
+type request struct {
+	api.Request
+	Closed    bool   `json:"closed"` // nothing more will happen
+	Durable   bool   `json:"durable"`
+	Error     string `json:"error,omitempty"`
+	Withdrawn bool   `json:"withdrawn,omitempty"`
+}
+
+// visible tells whether the task still sees the request. A final one stays, so that the task does not train on.
+func (r *request) visible() bool { return !r.Withdrawn && (r.Final || !r.Closed) }
+
+// ask opens a request or joins the open one.
+func (a *Agent) ask(c api.CheckpointRequest) (*api.Request, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cur := a.state.Request; cur != nil && cur.visible() && (cur.Final || !c.Final) {
+		if cur.Durable || !cur.Closed {
+			if !c.Deadline.IsZero() && (cur.Deadline.IsZero() || c.Deadline.Before(cur.Deadline)) {
+				cur.Deadline = c.Deadline
+			}
+			a.save()
+			a.bump()
+			out := cur.Request
+			return &out, nil
+		}
+	}
+	a.state.Requests++
+	r := &request{Request: api.Request{ID: a.state.Requests, Reason: c.Reason, At: a.now(), Deadline: c.Deadline, Final: c.Final}}
+	a.state.Request = r
+	a.save()
+	a.log.Info("checkpoint requested", "request", r.ID, "reason", string(r.Reason), "deadline", r.Deadline, "final", r.Final)
+	if err := a.writeRequestFile(r.Request); err != nil {
+		a.log.Warn("cannot write the request file", "error", err)
+	}
+	if a.conf.Signal > 0 && a.task != nil {
+		if err := a.task.signal(a.conf.Signal); err != nil {
+			a.log.Warn("cannot signal the task", "error", err)
+		}
+	}
+	a.resolve()
+	a.bump()
+	out := r.Request
+	return &out, nil
+}
+
+// withdraw closes a request whose reason is gone.
+func (a *Agent) withdraw(id uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.state.Request
+	if r == nil || r.ID != id || r.Withdrawn {
+		return
+	}
+	r.Withdrawn = true
+	if !r.Closed {
+		r.Closed, r.Error = true, "withdrawn"
+	}
+	a.closed()
+}
+
+// closed follows every change of the last request to closed. The caller holds mu.
+func (a *Agent) closed() {
+	a.save()
+	if !a.state.Request.visible() {
+		a.removeRequestFile()
+	}
+	a.bump()
+}
+
+// resolve closes the open request once it is fulfilled or cannot be any more. The caller holds mu.
+func (a *Agent) resolve() {
+	r := a.state.Request
+	if r == nil || r.Closed {
+		return
+	}
+	durable := a.state.Durable
+	fulfilled := durable != nil && durable.FinishedAt.After(r.At)
+	if fulfilled && !a.gone && (a.polls > 0 || a.now().Sub(a.lastPoll) < listenGrace) {
+		fulfilled = a.answered >= r.ID
+	}
+	switch {
+	case fulfilled && (!a.gone || a.swept && a.pending() == 0):
+		r.Closed, r.Durable = true, true
+	case a.super:
+		r.Closed, r.Error = true, "a newer run of this task has taken over"
+	case a.gone && a.swept && a.pending() == 0:
+		r.Closed, r.Error = true, "the task ended without a further checkpoint"
+	default:
+		return
+	}
+	a.closed()
+}
+
+// deadlines closes requests whose time is over, and asks for a checkpoint when none was finished for an interval.
+func (a *Agent) deadlines(ctx context.Context) {
+	for sleep(ctx, deadlinePeriod) {
+		a.mu.Lock()
+		now := a.now()
+		r := a.state.Request
+		a.resolve()
+		if r != nil && !r.Closed && !r.Deadline.IsZero() && !now.Before(r.Deadline) {
+			r.Closed = true
+			r.Error = fmt.Sprintf("no checkpoint was finished within %s", seconds(r.Deadline.Sub(r.At)))
+			if a.pending() > 0 {
+				r.Error = fmt.Sprintf("the checkpoint was not in the store within %s", seconds(r.Deadline.Sub(r.At)))
+			}
+			a.closed()
+		}
+		due := a.intervalDue(now)
+		a.mu.Unlock()
+		if due {
+			if _, err := a.ask(api.CheckpointRequest{Reason: api.ReasonInterval, Deadline: now.Add(time.Duration(a.conf.Interval))}); err != nil {
+				a.log.Warn("cannot ask for a checkpoint", "error", err)
+			}
+		}
+	}
+}
+
+// intervalDue is called with mu held.
+func (a *Agent) intervalDue(now time.Time) bool {
+	if a.conf.Interval <= 0 || a.task == nil || a.gone {
+		return false
+	}
+	since := a.task.attached
+	if l := a.state.Last; l != nil && l.FinishedAt.After(since) {
+		since = l.FinishedAt
+	}
+	if r := a.state.Request; r != nil {
+		if r.visible() {
+			return false
+		}
+		if r.At.After(since) {
+			since = r.At
+		}
+	}
+	return now.Sub(since) >= time.Duration(a.conf.Interval)
+}
+
+// outcome is called with mu held.
+func (a *Agent) outcome() *api.Outcome {
+	r := a.state.Request
+	return &api.Outcome{Done: r.Closed, Durable: r.Durable, Checkpoint: a.state.Durable, Pending: a.pending(), Error: r.Error}
+}
+
+// writeRequestFile shows the request in the checkpoint directory. The directory belongs to the task, so nothing in it is
+// followed.
+func (a *Agent) writeRequestFile(r api.Request) (err error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(a.conf.CheckpointDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	const tmp = api.RequestFile + ".tmp"
+	if err := root.RemoveAll(tmp); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Chown(a.conf.UID, a.conf.GID), f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(tmp, api.RequestFile)
+}
+
+func (a *Agent) removeRequestFile() {
+	root, err := os.OpenRoot(a.conf.CheckpointDir)
+	if err == nil {
+		err = errors.Join(root.Remove(api.RequestFile), root.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.log.Warn("cannot remove the request file", "error", err)
+	}
+}

@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/detect"
+	"nomad-spotter/checkpointer/stage"
+)
+
+// scanPeriod is how often the checkpoint directory is looked at.
+const scanPeriod = 100 * time.Millisecond
+
+// watch looks for finished checkpoints as long as the agent lives.
+func (a *Agent) watch(ctx context.Context) {
+	failing := false
+	for sleep(ctx, scanPeriod) {
+		a.mu.Lock()
+		ready, gone, swept := a.ready, a.gone, a.swept
+		a.mu.Unlock()
+		if !ready && !gone {
+			continue
+		}
+		err := a.scan(gone && !swept)
+		if err != nil && !failing {
+			a.log.Warn("cannot look for checkpoints", "error", err)
+		}
+		if err == nil && failing {
+			a.log.Info("looking for checkpoints works again")
+		}
+		failing = err != nil
+		if err != nil && gone && !swept {
+			// The directory is gone with its task: there is nothing more to find.
+			a.mu.Lock()
+			a.swept = true
+			a.resolve()
+			a.bump()
+			a.mu.Unlock()
+		}
+	}
+}
+
+// list looks at the candidates; only those still to be dealt with are probed for writers.
+func (a *Agent) list() ([]detect.Entry, error) {
+	none := func(string) bool { return false }
+	all, err := detect.List(a.conf.CheckpointDir, a.detector.Candidate, none)
+	if err != nil {
+		return nil, err
+	}
+	pending := map[string]bool{}
+	for _, e := range all {
+		if a.detector.Pending(e) {
+			pending[e.Name] = true
+		}
+	}
+	if len(pending) == 0 {
+		return all, nil
+	}
+	want := func(name string) bool { return pending[name] }
+	probed, err := detect.List(a.conf.CheckpointDir, want, want)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		if !pending[e.Name] {
+			probed = append(probed, e)
+		}
+	}
+	return probed, nil
+}
+
+// scan takes what has become finished; with last, what the ended task left.
+func (a *Agent) scan(last bool) error {
+	a.scanning.Lock()
+	defer a.scanning.Unlock()
+	list, err := a.list()
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	finished := a.detector.Finished(a.now(), list)
+	if last {
+		finished = a.detector.Left(list, a.finish != nil && a.finish.Clean)
+	}
+	a.mu.Unlock()
+	for _, e := range finished {
+		step, ok := detect.Step(e.Name)
+		if !ok {
+			step = a.nextStep(e.Name)
+		}
+		if err := a.take(e, stage.Meta{Step: step, FinishedAt: e.Changed}); err != nil {
+			a.refused(e, err)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last {
+		a.swept = true
+		a.bump()
+	}
+	a.resolve()
+	a.endIfDone()
+	return nil
+}
+
+// nextStep makes up a step for a checkpoint whose name has none and of which the task said nothing.
+func (a *Agent) nextStep(name string) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.stepless {
+		a.stepless = true
+		a.event(api.EventWarning, nil, "Checkpoint %q has no step number in its name: it is counted on from the last one", name)
+	}
+	step := int64(1)
+	for _, c := range []*api.Checkpoint{a.state.Last, a.state.Resumed} {
+		if c != nil {
+			step = max(step, c.Step+1)
+		}
+	}
+	return step
+}
+
+// refused reports a checkpoint that could not be staged, once.
+func (a *Agent) refused(e detect.Entry, err error) {
+	if errors.Is(err, stage.ErrChanged) {
+		a.log.Debug("checkpoint changed while it was staged; it is looked at again", "name", e.Name, "error", err)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.detector.Handled(e.Name, e.Signature)
+	a.event(api.EventFailed, nil, "Checkpoint %q cannot be saved: %v", e.Name, err)
+}
+
+// take stages one finished checkpoint and queues it. The caller holds scanning.
+func (a *Agent) take(e detect.Entry, m stage.Meta) error {
+	tree, err := stage.Scan(a.conf.CheckpointDir, e.Name)
+	if err != nil {
+		return err
+	}
+	st, err := a.stage.Add(tree, m)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.detector.Handled(e.Name, e.Signature)
+	a.state.Last = checkpoint(st)
+	a.queue = append(a.queue, st)
+	a.trim()
+	a.save()
+	a.bump()
+	a.log.Debug("checkpoint finished", "step", st.Step, "name", st.Name, "size_bytes", st.RawBytes)
+	return nil
+}
+
+// trim skips checkpoints that were overtaken before they could be uploaded: all but the newest and those that answer a
+// request. The caller holds mu.
+func (a *Agent) trim() {
+	kept := a.queue[:0]
+	for i, st := range a.queue {
+		if i == len(a.queue)-1 || st.Request != 0 {
+			kept = append(kept, st)
+			continue
+		}
+		a.log.Info("checkpoint skipped, a newer one is finished", "step", st.Step)
+		if err := a.stage.Remove(st); err != nil {
+			a.log.Warn("cannot clean the stage", "error", err)
+		}
+	}
+	a.queue = kept
+}
+
+// announced takes a checkpoint that the task says is finished.
+func (a *Agent) announced(f api.Finished) error {
+	if f.Step < 0 {
+		return fmt.Errorf("step: %d is negative", f.Step)
+	}
+	name := f.Path
+	for _, dir := range []string{a.conf.TaskCheckpointDir, a.conf.CheckpointDir} {
+		if rel, err := filepath.Rel(dir, f.Path); dir != "" && filepath.IsAbs(f.Path) && err == nil && !strings.HasPrefix(rel, "..") {
+			name = rel
+			break
+		}
+	}
+	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") || strings.HasPrefix(name, ".") {
+		return fmt.Errorf("path: %q does not name a file or directory directly in %s", f.Path, a.conf.TaskCheckpointDir)
+	}
+	a.scanning.Lock()
+	defer a.scanning.Unlock()
+	only := func(n string) bool { return n == name }
+	list, err := detect.List(a.conf.CheckpointDir, only, func(string) bool { return false })
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return fmt.Errorf("path: there is no %q in the checkpoint directory", name)
+	}
+	return a.take(list[0], stage.Meta{Step: f.Step, Request: f.Request, FinishedAt: a.now()})
+}
+
+func checkpoint(st *stage.Staged) *api.Checkpoint {
+	return &api.Checkpoint{Step: st.Step, Path: st.Name, RawBytes: st.RawBytes, FinishedAt: st.FinishedAt}
+}

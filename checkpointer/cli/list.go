@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"nomad-spotter/checkpointer/repository"
+)
+
+// listed is one element of what `list --json` prints.
+type listed struct {
+	repository.Snapshot
+	Name     string    `json:"name"`
+	Created  time.Time `json:"created"`
+	RawBytes int64     `json:"raw_bytes"`
+	Damage   string    `json:"damage,omitempty"` // why the manifest cannot be read
+}
+
+func listCommand() *cobra.Command {
+	var (
+		flags   storeFlags
+		lineage string
+		asJSON  bool
+	)
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List snapshots, newest first",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			repo, err := flags.open(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			snapshots, err := repo.Snapshots(cmd.Context(), lineage)
+			if err != nil {
+				return err
+			}
+			out := make([]listed, 0, len(snapshots))
+			for _, s := range snapshots {
+				l := listed{Snapshot: s}
+				m, err := repo.Manifest(cmd.Context(), s)
+				var d *repository.DamageError
+				switch {
+				case errors.As(err, &d):
+					l.Damage = d.Reason
+				case err != nil:
+					return err
+				default:
+					l.Name, l.Created, l.RawBytes = m.Name, m.Created, m.RawBytes()
+				}
+				out = append(out, l)
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), out)
+			}
+			return table(cmd.OutOrStdout(), func(w io.Writer) {
+				fmt.Fprintln(w, "LINEAGE\tSTEP\tEPOCH\tSIZE\tCREATED\tNAME\tSNAPSHOT")
+				for _, l := range out {
+					name := l.Name
+					if l.Damage != "" {
+						name = "damaged: " + l.Damage
+					}
+					fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", l.Lineage, l.Step, l.Epoch, megabytes(l.RawBytes), l.Created.Format(time.RFC3339), name, l.ID)
+				}
+			})
+		},
+	}
+	flags.add(c)
+	c.Flags().StringVar(&lineage, "lineage", "", "only this lineage")
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	return c
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/repository"
+)
+
+// restored is what `restore --json` prints.
+type restored struct {
+	Snapshot string       `json:"snapshot"`
+	Step     int64        `json:"step"`
+	Path     string       `json:"path"`
+	RawBytes int64        `json:"raw_bytes"`
+	Damaged  []api.Damage `json:"damaged"` // newer snapshots that were passed over
+}
+
+func restoreCommand() *cobra.Command {
+	var (
+		flags   storeFlags
+		lineage string
+		step    int64
+		to      string
+		asJSON  bool
+	)
+	c := &cobra.Command{
+		Use:   "restore",
+		Short: "Restore a checkpoint, the newest or that of a step",
+		Long: `Restore the newest checkpoint of a lineage, or that of a step, under its own name into a directory.
+
+A damaged snapshot is reported and the one before it taken; the exit code is then 3. Nothing unverified is ever put in
+place.`,
+		Example: "  checkpointer restore --store file:///mnt/checkpoints --lineage default/train --to /tmp/restored",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needLineage(lineage); err != nil {
+				return err
+			}
+			if to == "" {
+				return usageError{errors.New("--to is missing: name the directory to restore into")}
+			}
+			repo, err := flags.open(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			if err := os.MkdirAll(to, 0o755); err != nil {
+				return fmt.Errorf("--to: %w", err)
+			}
+			target := repository.Target{Dir: to, UID: -1, GID: -1}
+			var m *repository.Manifest
+			damaged := []api.Damage{}
+			if cmd.Flags().Changed("step") {
+				m, err = restoreStep(cmd, repo, lineage, step, target)
+				var d *repository.DamageError
+				if errors.As(err, &d) {
+					damaged = append(damaged, d.Damage)
+				}
+			} else {
+				var passed []api.Damage
+				m, passed, err = repo.Newest(cmd.Context(), lineage, target)
+				damaged = append(damaged, passed...)
+			}
+			for _, d := range damaged {
+				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: snapshot %s (step %d) is damaged: %s: %s\n", d.Snapshot, d.Step, d.Object, d.Reason)
+			}
+			if m == nil {
+				if len(damaged) > 0 {
+					return errDamage
+				}
+				if err == nil {
+					err = fmt.Errorf("restore: lineage %s has no snapshot in %s", lineage, repo.URL())
+				}
+				return err
+			}
+			out := restored{Snapshot: m.ID(), Step: m.Step, Path: filepath.Join(to, m.Name), RawBytes: m.RawBytes(), Damaged: damaged}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), out)
+			} else {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d to %s (%s)\n", m.Step, out.Path, megabytes(out.RawBytes))
+			}
+			if err == nil && len(damaged) > 0 {
+				err = errDamage
+			}
+			return err
+		},
+	}
+	flags.add(c)
+	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
+	c.Flags().Int64Var(&step, "step", 0, "step to restore (default: the newest)")
+	c.Flags().StringVar(&to, "to", "", "directory to restore into; made if missing")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+// restoreStep restores a step's snapshot of the highest epoch that has it.
+func restoreStep(cmd *cobra.Command, repo *repository.Repository, lineage string, step int64, t repository.Target) (*repository.Manifest, error) {
+	list, err := repo.Snapshots(cmd.Context(), lineage)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range list {
+		if s.Step == step {
+			return repo.Restore(cmd.Context(), s, t)
+		}
+	}
+	return nil, fmt.Errorf("restore: step %d of %s: %w; `checkpointer list` shows those that exist", step, lineage, repository.ErrNoSnapshot)
+}

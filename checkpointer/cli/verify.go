@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"nomad-spotter/checkpointer/repository"
+)
+
+// verified is what `verify --json` prints.
+type verified struct {
+	OK bool `json:"ok"`
+	repository.Report
+}
+
+func verifyCommand() *cobra.Command {
+	var (
+		flags   storeFlags
+		lineage string
+		asJSON  bool
+	)
+	c := &cobra.Command{
+		Use:   "verify",
+		Short: "Read and hash every object, and report what is damaged",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			repo, err := flags.open(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			progress := bar(cmd.ErrOrStderr(), -1, "verifying")
+			rep, err := repo.Verify(cmd.Context(), lineage, func(n int64) { _ = progress.Set64(n) }) //nolint:errcheck // only a bar
+			if err = errors.Join(err, progress.Close()); err != nil {
+				return err
+			}
+			if asJSON {
+				err = writeJSON(cmd.OutOrStdout(), verified{OK: len(rep.Damaged) == 0, Report: rep})
+			} else {
+				for _, d := range rep.Damaged {
+					fmt.Fprintf(cmd.OutOrStdout(), "damaged: snapshot %s (step %d): %s: %s\n", d.Snapshot, d.Step, d.Object, d.Reason)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d snapshots, %d objects, %s read, %d faults\n", rep.Snapshots, rep.Objects, megabytes(rep.Bytes), len(rep.Damaged))
+			}
+			if err == nil && len(rep.Damaged) > 0 {
+				err = errDamage
+			}
+			return err
+		},
+	}
+	flags.add(c)
+	c.Flags().StringVar(&lineage, "lineage", "", "only this lineage")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
