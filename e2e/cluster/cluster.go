@@ -24,16 +24,17 @@ import (
 
 // Config says what cluster is wanted.
 type Config struct {
-	Bin          Binaries
-	Offerings    []Offering
-	Nodes        int           // desired count of the pool
-	OnDemandBase int           // how many of them on-demand
-	Notice       time.Duration // between the market's notice and the end of an instance, on the wall clock
-	TimeScale    float64       // market seconds per wall second
-	Margin       time.Duration // of the driver: containers are stopped this long before the deadline
-	ACL          bool          // Nomad demands tokens
-	WeakOffering string        // the driver on nodes of this offering has a token that may change nothing
-	Progress     func(string)  // told what is being started; may be nil
+	Bin            Binaries
+	Offerings      []Offering
+	Nodes          int           // desired count of the pool
+	OnDemandBase   int           // how many of them on-demand
+	Notice         time.Duration // between the market's notice and the end of an instance, on the wall clock
+	TimeScale      float64       // market seconds per wall second
+	Margin         time.Duration // of the driver: containers are stopped this long before the deadline
+	ACL            bool          // Nomad demands tokens
+	WeakOffering   string        // the driver on nodes of this offering has a token that may change nothing
+	HeartbeatGrace time.Duration // how long a Nomad client may be silent beyond its heartbeat; 0: 2 s
+	Progress       func(string)  // told what is being started; may be nil
 }
 
 // Offering is one offering of the pool.
@@ -77,7 +78,8 @@ type Cluster struct {
 // values are what the templates name.
 type values struct {
 	Config
-	Dir, Instances, PluginDir, AutoscalerPluginDir     string
+	Dir, PluginDir, AutoscalerPluginDir                string
+	PoolState, Instances                               string // the local provider's folder, and where it keeps instances
 	Nomad, Containerd                                  string
 	NomadHTTP, NomadRPC, NomadSerf                     int
 	ConsulHTTP, ConsulServer, ConsulSerf               int
@@ -93,6 +95,9 @@ type offeringValues struct {
 	TraceFile string
 }
 
+// dirPrefix begins the name of every cluster's folder.
+const dirPrefix = "spotter-"
+
 // startLimit bounds the wait for one server.
 const startLimit = 60 * time.Second
 
@@ -101,9 +106,12 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("start cluster: containers and mount namespaces need root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "spotter-") // short: a unix socket's path has at most 107 bytes
+	dir, err := os.MkdirTemp("/tmp", dirPrefix) // short: a unix socket's path has at most 107 bytes
 	if err != nil {
 		return nil, err
+	}
+	if cfg.HeartbeatGrace == 0 {
+		cfg.HeartbeatGrace = 2 * time.Second
 	}
 	c := &Cluster{Config: cfg, Dir: dir, path: engines.SearchPath(), http: &http.Client{Timeout: 30 * time.Second}}
 	if err := c.startAll(ctx); err != nil {
@@ -142,12 +150,12 @@ func (c *Cluster) startAll(ctx context.Context) error {
 func (c *Cluster) prepare() error {
 	v := &c.values
 	*v = values{
-		Config: c.Config, Dir: c.Dir, Instances: filepath.Join(c.Dir, "i"),
+		Config: c.Config, Dir: c.Dir, PoolState: filepath.Join(c.Dir, "p"), Instances: filepath.Join(c.Dir, "p", "i"),
 		PluginDir: filepath.Join(c.Dir, "plugins"), AutoscalerPluginDir: filepath.Join(c.Dir, "autoscaler-plugins"),
 		Nomad: c.Bin.Nomad, Containerd: c.Bin.Containerd,
 		CgroupParent: "/" + filepath.Base(c.Dir), MaxNodes: 2*c.Nodes + 2,
 	}
-	for _, d := range []string{"log", "files", "policies", "store", "i", "plugins", "autoscaler-plugins"} {
+	for _, d := range []string{"log", "files", "policies", "store", "p", "plugins", "autoscaler-plugins"} {
 		if err := os.MkdirAll(filepath.Join(c.Dir, d), 0o755); err != nil {
 			return err
 		}

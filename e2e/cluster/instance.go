@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	nomadapi "github.com/hashicorp/nomad/api"
@@ -33,7 +34,10 @@ type Instance struct {
 	Hours       float64   `json:"hours"`
 	CostUSD     float64   `json:"cost_usd"`
 	MetadataURL string    `json:"metadata_url"`
-	Dir         string    `json:"-"`
+	Init        struct {
+		PID int `json:"pid"`
+	} `json:"init"` // first process of the instance's own namespaces
+	Dir string `json:"-"`
 }
 
 // PoolStatus is what `nomad-autoscaler-spotter status --json` prints.
@@ -85,8 +89,10 @@ func (c *Cluster) tool(ctx context.Context, argv ...string) ([]byte, error) {
 }
 
 // Instances reads the records of all instances, ended ones included.
-func (c *Cluster) Instances() ([]Instance, error) {
-	files, err := filepath.Glob(filepath.Join(c.values.Instances, "*", "instance.json"))
+func (c *Cluster) Instances() ([]Instance, error) { return instances(c.values.Instances) }
+
+func instances(dir string) ([]Instance, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "instance.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +131,10 @@ func (c *Cluster) Reclaim(ctx context.Context, id string, notice time.Duration) 
 	if err != nil {
 		return err
 	}
+	return c.reclaim(ctx, i, notice)
+}
+
+func (c *Cluster) reclaim(ctx context.Context, i Instance, notice time.Duration) error {
 	body, err := json.Marshal(map[string]string{"notice": notice.String()})
 	if err != nil {
 		return err
@@ -254,10 +264,58 @@ func (c *Cluster) WaitNodes(ctx context.Context, n int) error {
 
 // InstanceLogs returns the ends of all logs of all instances.
 func (c *Cluster) InstanceLogs(lines int) string {
-	files, _ := filepath.Glob(filepath.Join(c.values.Instances, "*", "*.log")) // the pattern is well-formed
+	all, err := c.Instances()
+	if err != nil {
+		return err.Error()
+	}
 	var b bytes.Buffer
-	for _, f := range files {
-		fmt.Fprintln(&b, Tail(f, lines))
+	for _, i := range all {
+		b.WriteString(instanceLogs(i.Dir, lines))
 	}
 	return b.String()
+}
+
+// Process is a process of an instance.
+type Process struct {
+	PID     int
+	Command string // program and arguments
+}
+
+// OwnProcesses returns all processes of the cluster whose command matches.
+func (c *Cluster) OwnProcesses(match func(command string) bool) []Process {
+	var out []Process
+	for _, pid := range c.marked() {
+		if cmd := commandLine(pid); match(cmd) {
+			out = append(out, Process{PID: pid, Command: cmd})
+		}
+	}
+	return out
+}
+
+// TaskProcesses returns the processes in the containers of an instance whose command matches.
+func (c *Cluster) TaskProcesses(i Instance, match func(command string) bool) []Process {
+	var out []Process
+	for _, p := range c.OwnProcesses(match) {
+		groups, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "cgroup")) // unreadable: it has just ended
+		if bytes.Contains(groups, []byte(c.values.CgroupParent+"/"+i.ID+"/tasks/")) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Processes returns the processes of a running instance, outside containers, whose command matches.
+func (c *Cluster) Processes(i Instance, match func(command string) bool) ([]Process, error) {
+	want, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(i.Init.PID), "ns", "pid"))
+	if err != nil {
+		return nil, fmt.Errorf("find processes of instance %s: %w", i.ID, err)
+	}
+	var out []Process
+	for _, p := range c.OwnProcesses(match) {
+		got, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "ns", "pid"))
+		if err == nil && got == want {
+			out = append(out, p)
+		}
+	}
+	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -136,4 +137,17 @@ func (c *Cluster) AllocFile(alloc, name string) (string, error) {
 		return "", fmt.Errorf("allocation %s has no file %s on any instance", alloc, name)
 	}
 	return files[0], nil
+}
+
+// HCL writes strings as a value of a variable: one as a string, several as a list. What looks like an interpolation
+// stays for Nomad to fill in when the task starts.
+func HCL(s ...string) string {
+	quoted := make([]string, len(s))
+	for i, v := range s {
+		quoted[i] = strings.ReplaceAll(strconv.Quote(v), "${", "$${")
+	}
+	if len(s) == 1 {
+		return quoted[0]
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }

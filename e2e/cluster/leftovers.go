@@ -138,3 +138,20 @@ func removeTree(root string) bool {
 	}
 	return ok
 }
+
+// Remove ends a cluster that another process started and left running, and removes its folder.
+func Remove(ctx context.Context, dir string) error {
+	if !strings.HasPrefix(filepath.Base(dir), dirPrefix) {
+		return fmt.Errorf("%s is not the folder of a cluster", dir)
+	}
+	c := &Cluster{Dir: dir}
+	c.values.CgroupParent = "/" + filepath.Base(dir)
+	err := Poll(ctx, 100*time.Millisecond, func() bool {
+		pids := c.marked()
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended just now
+		}
+		return len(pids) == 0
+	})
+	return errors.Join(err, c.leftovers(ctx), os.RemoveAll(dir))
+}

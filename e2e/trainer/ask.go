@@ -119,11 +119,11 @@ func (a *asker) readFile() (*api.Request, error) {
 }
 
 // finished tells the agent that path is complete. Without a socket the agent watches the directory.
-func (a *asker) finished(ctx context.Context, step int64, path string) error {
+func (a *asker) finished(ctx context.Context, step int64, path string, request uint64) error {
 	if a.client == nil {
 		return nil
 	}
-	_, err := a.client.Finished(ctx, step, path)
+	_, err := a.client.Finished(ctx, step, path, request)
 	return err
 }
 

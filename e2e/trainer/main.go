@@ -147,7 +147,7 @@ func (l *loop) run(ctx context.Context) error {
 		loss := l.train()
 		l.print("step %d loss %.4f", l.step, loss)
 		if l.every > 0 && uint64(l.step)%l.every == 0 {
-			if err := l.checkpoint(ctx); err != nil {
+			if err := l.checkpoint(ctx, 0); err != nil {
 				return err
 			}
 		}
@@ -155,7 +155,7 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.checkpoint(ctx); err != nil {
+	if err := l.checkpoint(ctx, 0); err != nil {
 		return err
 	}
 	if err := l.finish(); err != nil {
@@ -202,7 +202,7 @@ func (l *loop) rest(ctx context.Context, d time.Duration) error {
 // answer makes the checkpoint that r asks for. After a final one it waits, so that no step is done twice.
 func (l *loop) answer(ctx context.Context, r api.Request) error {
 	l.print("asked for a checkpoint: %s", describe(r))
-	if err := l.checkpoint(ctx); err != nil {
+	if err := l.checkpoint(ctx, r.ID); err != nil {
 		return err
 	}
 	if r.Final {
@@ -221,8 +221,8 @@ func describe(r api.Request) string {
 	return string(r.Reason)
 }
 
-// checkpoint saves the state, where there is a directory for it.
-func (l *loop) checkpoint(ctx context.Context) error {
+// checkpoint saves the state, where there is a directory for it, in answer to a request or to none (0).
+func (l *loop) checkpoint(ctx context.Context, request uint64) error {
 	if l.dir == "" {
 		return nil
 	}
@@ -231,7 +231,7 @@ func (l *loop) checkpoint(ctx context.Context) error {
 		return err
 	}
 	l.print("checkpoint %d", l.step)
-	if err := l.asker.finished(ctx, l.step, path); err != nil && ctx.Err() == nil {
+	if err := l.asker.finished(ctx, l.step, path, request); err != nil && ctx.Err() == nil {
 		// The agent may be about to be started again; it finds the file by itself.
 		l.print("could not report checkpoint %d: %v", l.step, err)
 	}

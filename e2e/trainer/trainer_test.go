@@ -266,6 +266,7 @@ func TestAsk_socketFinalStopsTraining(t *testing.T) {
 	eventually(t, "final checkpoint", func() bool { return a.lastFinished().Step > first })
 	last := a.lastFinished()
 	must.FileExists(t, last.Path)
+	must.Eq(t, 2, last.Request)
 	pause(t.Context(), 200*time.Millisecond) // a hundred steps' time
 	must.Eq(t, int(last.Step), out.last(), must.Sprint("no step after a final checkpoint"))
 
