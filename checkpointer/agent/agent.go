@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -75,7 +74,7 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, niceness); err != nil {
+	if err := lowerPriority(); err != nil {
 		log.Debug("cannot lower the priority", "error", err)
 	}
 	a.ctx, a.quit = context.WithCancel(ctx)

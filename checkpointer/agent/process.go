@@ -34,6 +34,36 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
+// bootTime returns when the machine was booted (proc(5), btime of /proc/stat).
+func bootTime() (time.Time, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return time.Time{}, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "btime "); ok {
+			n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			return time.Unix(n, 0), err
+		}
+	}
+	return time.Time{}, errors.New("/proc/stat has no btime")
+}
+
+// lowerPriority lets every thread of this process, and those that they start, run behind others. setpriority(2) is per
+// thread on Linux.
+func lowerPriority() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range threads {
+		tid, err := strconv.Atoi(t.Name())
+		errs = append(errs, err, unix.Setpriority(unix.PRIO_PROCESS, tid, niceness))
+	}
+	return errors.Join(errs...)
+}
+
 func openProcess(pid int, now time.Time) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -114,7 +114,8 @@ func (a *Agent) restored(damaged []api.Damage) *api.Restored {
 }
 
 // newestLocal finds the finished checkpoint with the highest step that an earlier run of the task left in the directory.
-// Only one that got its name after it was written counts: the end of that run may have cut short any other.
+// Only one that got its name after it was written counts, as the end of that run may have cut short any other, and only
+// one of this boot, as nobody knows what of it reached the disk before.
 func (a *Agent) newestLocal() (*api.Checkpoint, []detect.Entry, error) {
 	a.scanning.Lock()
 	defer a.scanning.Unlock()
@@ -122,10 +123,14 @@ func (a *Agent) newestLocal() (*api.Checkpoint, []detect.Entry, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	boot, err := bootTime()
+	if err != nil {
+		return nil, nil, err
+	}
 	var best *api.Checkpoint
 	for _, e := range entries {
 		step, ok := detect.Step(e.Name)
-		if ok && e.Renamed && !e.Busy && (best == nil || step > best.Step) {
+		if ok && e.Renamed && !e.Busy && !e.Partial && e.Changed.After(boot) && (best == nil || step > best.Step) {
 			best = &api.Checkpoint{Step: step, Path: e.Name, FinishedAt: e.Changed}
 		}
 	}

@@ -11,10 +11,11 @@ import (
 )
 
 // Settle times: how long an entry must not have changed. The short one holds where the kernel tells that nobody has the
-// files open for writing, the long one where it cannot (no leases: NFS and the like).
+// files open for writing, the long one where it cannot (no leases: NFS and the like) and for a directory that is filled
+// under its final name.
 const (
-	Settle        = 300 * time.Millisecond
-	SettleNoLease = 3 * time.Second
+	Settle     = 300 * time.Millisecond
+	SettleLong = 3 * time.Second
 )
 
 // Entry is what a listing says about one name of the directory.
@@ -25,6 +26,8 @@ type Entry struct {
 	Renamed   bool      // got its name after its last write, as code does that writes to a temporary name first
 	Busy      bool      // somebody has a file of it open for writing
 	NoLease   bool      // that could not be found out
+	Dir       bool      // a directory
+	Partial   bool      // a directory without a file, or with a temporary name in it
 }
 
 // Detector remembers what it saw. Its zero value is not usable; see New.
@@ -50,11 +53,7 @@ func New(pattern string, done map[string]string) *Detector {
 
 // Candidate tells whether a name can be a checkpoint: it matches, and it is not a temporary name.
 func (d *Detector) Candidate(name string) bool {
-	if strings.HasPrefix(name, ".") {
-		return false
-	}
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".tmp", ".part", ".partial", ".incomplete", ".lock":
+	if temporary(name) {
 		return false
 	}
 	if d.pattern == "" {
@@ -62,6 +61,16 @@ func (d *Detector) Candidate(name string) bool {
 	}
 	ok, err := path.Match(d.pattern, name)
 	return err == nil && ok
+}
+
+// temporary tells whether a name is one that programs give to what is not complete: hidden, with a telling extension, or
+// Hugging Face's tmp-checkpoint-N.
+func temporary(name string) bool {
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".tmp", ".part", ".partial", ".incomplete", ".lock":
+		return true
+	}
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "tmp-")
 }
 
 // Handled marks an entry as dealt with, until its signature changes.
@@ -91,14 +100,14 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 			d.since[e.Name] = seen{signature: e.Signature, at: now, idle: !e.Busy}
 			continue
 		}
-		if e.Busy {
+		if e.Busy || e.Partial {
 			continue
 		}
 		s.idle = true
 		d.since[e.Name] = s
 		settle := Settle
-		if e.NoLease {
-			settle = SettleNoLease
+		if e.NoLease || e.Dir && !e.Renamed { // a directory that is filled in place may pause between two files
+			settle = SettleLong
 		}
 		if now.Sub(s.at) >= settle {
 			out = append(out, e)
@@ -123,7 +132,7 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 func (d *Detector) Left(list []Entry, clean bool) []Entry {
 	var out []Entry
 	for _, e := range list {
-		if !d.Pending(e) || e.Busy {
+		if !d.Pending(e) || e.Busy || e.Partial {
 			continue
 		}
 		s, ok := d.since[e.Name]

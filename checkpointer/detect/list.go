@@ -37,12 +37,13 @@ func List(dir string, want func(name string) bool, probe func(name string) bool)
 		}
 		l := look{root: root, hash: sha256.New(), files: &files, probe: probe(name), entry: Entry{Name: name, Renamed: true}}
 		err := l.add(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // went away while we looked
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errSpecial) {
+			continue // went away while we looked, or is a link such as "latest"
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list checkpoint %q: %w", name, err)
 		}
+		l.entry.Partial = l.entry.Partial || l.entry.Dir && l.regular == 0
 		l.entry.Signature = hex.EncodeToString(l.hash.Sum(nil)[:16])
 		out = append(out, l.entry)
 	}
@@ -55,7 +56,12 @@ type look struct {
 	files *int
 	probe bool
 	entry Entry
+
+	regular int // files seen
 }
+
+// errSpecial says that an entry is neither a file nor a directory.
+var errSpecial = errors.New("neither a file nor a directory")
 
 func (l *look) add(p string) error {
 	if *l.files++; *l.files > maxFiles {
@@ -77,6 +83,13 @@ func (l *look) add(p string) error {
 	if p == l.entry.Name {
 		// A rename changes the inode's ctime and leaves its mtime; a write sets both to the same time.
 		l.entry.Renamed = changed.After(info.ModTime())
+		l.entry.Dir = info.IsDir()
+		if !info.IsDir() && !info.Mode().IsRegular() {
+			return errSpecial
+		}
+	}
+	if info.Mode().IsRegular() {
+		l.regular++
 	}
 	switch {
 	case info.IsDir():
@@ -85,6 +98,7 @@ func (l *look) add(p string) error {
 			return err
 		}
 		for _, n := range names {
+			l.entry.Partial = l.entry.Partial || temporary(n)
 			if err := l.add(p + "/" + n); err != nil {
 				return err
 			}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -19,7 +18,8 @@ import (
 const (
 	maxManifest = 64 << 20 // bytes
 	maxEntries  = 1 << 20  // files and directories of one checkpoint
-	maxLineage  = 200      // bytes once escaped, so that it fits a file name
+	maxLineage  = 1024     // bytes, once escaped
+	maxElement  = 255      // bytes of one element of a lineage, once escaped: it is a file name
 )
 
 // Entry is one file or directory of a checkpoint.
@@ -85,8 +85,12 @@ func ParseManifest(b []byte) (*Manifest, error) {
 	if err := dec.Decode(&m); err != nil {
 		return nil, fmt.Errorf("decode manifest: %w", err)
 	}
-	if err := m.check(); err != nil {
-		return nil, fmt.Errorf("manifest: %w", err)
+	again, err := m.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(again, b) {
+		return nil, errors.New("manifest is not in the form that this format has")
 	}
 	return &m, nil
 }
@@ -173,9 +177,14 @@ func validName(name string) bool {
 
 // CheckLineage tells whether a lineage's name can be used.
 func CheckLineage(lineage string) error {
-	esc := url.PathEscape(lineage)
-	if lineage == "" || esc == "." || esc == ".." || strings.ContainsRune(lineage, 0) || len(esc) > maxLineage {
-		return fmt.Errorf("lineage %q cannot be used: it must have 1 to %d bytes, escaped as in a URL", lineage, maxLineage)
+	esc := escape(lineage)
+	if len(esc) > maxLineage {
+		return fmt.Errorf("lineage %q has %d bytes, escaped as in a URL: at most %d are possible", lineage, len(esc), maxLineage)
+	}
+	for e := range strings.SplitSeq(esc, "/") {
+		if e == "" || e == "." || e == ".." || len(e) > maxElement {
+			return fmt.Errorf("lineage %q has the element %q: each must have 1 to %d bytes, escaped as in a URL, and not be . or ..", lineage, e, maxElement)
+		}
 	}
 	return nil
 }

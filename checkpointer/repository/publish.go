@@ -84,19 +84,26 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 	if err != nil {
 		return Published{}, err
 	}
+	// A successor that claimed in between may not have seen this snapshot: only what it has seen counts.
+	if err := w.current(ctx); err != nil {
+		return Published{}, err
+	}
 	out := Published{ID: m.ID(), RawBytes: m.RawBytes(), StoredBytes: w.unreported + n}
 	w.unreported = 0
 	return out, nil
 }
 
-// current fails when a newer epoch was claimed.
+// current fails when a newer epoch was claimed, or when this writer's own claim is not there: then something else is
+// mounted in the store's place.
 func (w *Writer) current(ctx context.Context) error {
 	last, err := w.repo.lastEpoch(ctx, w.Lineage)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if last > w.Epoch {
+	case last > w.Epoch:
 		return fmt.Errorf("%w: %d, this writer has %d", ErrSuperseded, last, w.Epoch)
+	case last < w.Epoch:
+		return fmt.Errorf("%s does not hold the claim of epoch %d any more: is the right file system mounted there?", w.repo.URL(), w.Epoch)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ package repository
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,17 +86,53 @@ func (r *Repository) URL() string { return r.store.URL() }
 
 func objectKey(sum string) string { return "objects/" + sum[:2] + "/" + sum }
 
-func lineagePrefix(lineage string) string { return "lineages/" + url.PathEscape(lineage) + "/" }
+// Kinds of objects of a lineage, the names of directories below its own. No escaped element of a lineage has an "@".
+const (
+	kindEpochs    = "@epochs"    // EPOCH: who claimed it
+	kindSeen      = "@seen"      // EPOCH-SNAPSHOT: the newest snapshot that the claimant of EPOCH saw after its claim
+	kindSnapshots = "@snapshots" // SNAPSHOT: its manifest
+)
 
-func epochKey(lineage string, epoch uint64) string {
-	return lineagePrefix(lineage) + fmt.Sprintf("epochs/%08d", epoch)
+// escape makes a lineage a path, element by element.
+func escape(lineage string) string {
+	parts := strings.Split(lineage, "/")
+	for i, p := range parts {
+		parts[i] = strings.ReplaceAll(url.PathEscape(p), "@", "%40")
+	}
+	return strings.Join(parts, "/")
 }
 
-func manifestKey(lineage, id string) string { return lineagePrefix(lineage) + "snapshots/" + id }
+func lineagePrefix(lineage string) string { return "lineages/" + escape(lineage) + "/" }
+
+func lineageKey(lineage, kind, id string) string { return lineagePrefix(lineage) + kind + "/" + id }
+
+// parseKey reverses lineageKey.
+func parseKey(key string) (lineage, kind, id string, ok bool) {
+	rest, ok := strings.CutPrefix(key, "lineages/")
+	if !ok {
+		return "", "", "", false
+	}
+	parts := strings.Split(rest, "/")
+	if len(parts) < 3 {
+		return "", "", "", false
+	}
+	n := len(parts) - 2
+	name := parts[:n]
+	for i, p := range name {
+		u, err := url.PathUnescape(p)
+		if err != nil {
+			return "", "", "", false
+		}
+		name[i] = u
+	}
+	return strings.Join(name, "/"), parts[n], parts[n+1], true
+}
+
+func manifestKey(lineage, id string) string { return lineageKey(lineage, kindSnapshots, id) }
 
 // lastEpoch returns the highest claimed epoch of a lineage, 0 if there is none.
 func (r *Repository) lastEpoch(ctx context.Context, lineage string) (uint64, error) {
-	entries, err := r.store.List(ctx, lineagePrefix(lineage)+"epochs/")
+	entries, err := r.store.List(ctx, lineagePrefix(lineage)+kindEpochs+"/")
 	if err != nil {
 		return 0, err
 	}
@@ -124,35 +161,59 @@ func (r *Repository) Snapshots(ctx context.Context, lineage string) ([]Snapshot,
 		if err := CheckLineage(lineage); err != nil {
 			return nil, err
 		}
-		prefix = lineagePrefix(lineage) + "snapshots/"
+		prefix = lineagePrefix(lineage)
 	}
 	entries, err := r.store.List(ctx, prefix)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
-	var out []Snapshot
+	var all []Snapshot
+	seen := map[string]map[uint64]Snapshot{} // lineage to epoch to the newest snapshot that its claimant saw
 	for _, e := range entries {
-		parts := strings.Split(e.Key, "/")
-		if len(parts) != 4 || parts[2] != "snapshots" {
+		name, kind, id, ok := parseKey(e.Key)
+		if !ok || lineage != "" && name != lineage {
 			continue
 		}
-		name, err := url.PathUnescape(parts[1])
-		if err != nil {
-			continue
+		switch kind {
+		case kindSnapshots:
+			if epoch, step, err := parseID(id); err == nil {
+				all = append(all, Snapshot{Lineage: name, ID: id, Epoch: epoch, Step: step})
+			}
+		case kindSeen:
+			claim, last, _ := strings.Cut(id, "-")
+			n, err := strconv.ParseUint(claim, 10, 64)
+			if err != nil {
+				continue
+			}
+			if seen[name] == nil {
+				seen[name] = map[uint64]Snapshot{}
+			}
+			epoch, step, err := parseID(last)
+			if err != nil {
+				epoch, step = 0, 0 // it saw none
+			}
+			seen[name][n] = Snapshot{Epoch: epoch, Step: step}
 		}
-		epoch, step, err := parseID(parts[3])
-		if err != nil {
-			continue
+	}
+	var out []Snapshot
+	for _, s := range all {
+		late := false // published by an old epoch after a newer one had begun
+		for epoch, last := range seen[s.Lineage] {
+			late = late || epoch > s.Epoch && s.compare(last) > 0
 		}
-		out = append(out, Snapshot{Lineage: name, ID: parts[3], Epoch: epoch, Step: step})
+		if !late {
+			out = append(out, s)
+		}
 	}
 	slices.SortFunc(out, func(a, b Snapshot) int {
-		if c := strings.Compare(a.Lineage, b.Lineage); c != 0 {
-			return c
-		}
-		return strings.Compare(b.ID, a.ID)
+		return cmp.Or(strings.Compare(a.Lineage, b.Lineage), b.compare(a))
 	})
 	return out, nil
+}
+
+// compare orders snapshots of a lineage by (epoch, step), never by clock.
+func (s Snapshot) compare(o Snapshot) int {
+	return cmp.Or(cmp.Compare(s.Epoch, o.Epoch), cmp.Compare(s.Step, o.Step))
 }
 
 // Manifest reads and checks the manifest of a snapshot; a *DamageError tells that it is not what was published.
@@ -193,17 +254,35 @@ func (r *Repository) Claim(ctx context.Context, lineage, writer string, now time
 		if err != nil {
 			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
 		}
-		n, err := r.store.Put(ctx, epochKey(lineage, last+1), bytes.NewReader(record))
+		n, err := r.store.Put(ctx, lineageKey(lineage, kindEpochs, fmt.Sprintf("%08d", last+1)), bytes.NewReader(record))
 		if errors.Is(err, store.ErrExists) {
 			continue // somebody else took it; the next one then
 		}
 		if err != nil {
 			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
 		}
+		if err := r.recordSeen(ctx, lineage, last+1); err != nil {
+			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
+		}
 		w := &Writer{repo: r, Lineage: lineage, Epoch: last + 1, unreported: n + r.created}
 		r.created = 0
 		return w, nil
 	}
+}
+
+// recordSeen pins what an epoch starts from: snapshots of older epochs that appear later are ignored by readers, and
+// their writers, who look for newer epochs after publishing, do not call them durable.
+func (r *Repository) recordSeen(ctx context.Context, lineage string, epoch uint64) error {
+	list, err := r.Snapshots(ctx, lineage)
+	if err != nil {
+		return err
+	}
+	last := "none"
+	if len(list) > 0 {
+		last = list[0].ID
+	}
+	_, err = r.store.Put(ctx, lineageKey(lineage, kindSeen, fmt.Sprintf("%08d-%s", epoch, last)), strings.NewReader(""))
+	return err
 }
 
 // Resume is the writer of an epoch that was claimed before, after a restart of its process.

@@ -127,7 +127,8 @@ func (r *Repository) restoreEntry(ctx context.Context, root *os.Root, p string, 
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	n, err := io.Copy(f, &verifier{r: ctxReader{ctx, rc}, sum: e.SHA256, h: sha256.New()})
+	// One byte more than there may be, so that an object that is too long is seen without being read to its end.
+	n, err := io.Copy(f, io.LimitReader(&verifier{r: ctxReader{ctx, rc}, sum: e.SHA256, h: sha256.New()}, e.Size+1))
 	switch {
 	case errors.Is(err, errWrongContent):
 		return damage(m.ID(), m.Step, key, err.Error())

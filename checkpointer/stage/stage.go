@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,9 +41,18 @@ type Stage struct {
 	next uint64
 }
 
+// record is staged.json. What is staged is not synced, as that would cost O(bytes): after a crash of the machine, told by
+// another boot, it is dropped. Nobody was told that it is durable.
 type record struct {
 	Meta
+	Boot  string `json:"boot"`
 	Stats []Stat `json:"stats"`
+}
+
+// bootID names the machine's present boot (random(4)).
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
 }
 
 const recordName = "staged.json"
@@ -88,6 +98,13 @@ func (s *Stage) load(seq uint64) (*Staged, error) {
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	if r.Boot != boot {
+		return nil, fmt.Errorf("staged in another boot, %s", r.Boot)
 	}
 	t, err := Scan(filepath.Join(s.path(seq), "data"), r.Name)
 	if err != nil {
@@ -139,7 +156,11 @@ func (s *Stage) add(seq uint64, t *Tree, m Meta) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(record{Meta: m, Stats: staged.stats})
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(record{Meta: m, Boot: boot, Stats: staged.stats})
 	if err != nil {
 		return nil, err
 	}

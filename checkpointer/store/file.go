@@ -80,16 +80,16 @@ func (f *File) put(ctx context.Context, key string, r io.Reader) (int64, error) 
 	if err := checkKey(key); err != nil {
 		return 0, err
 	}
+	if err := f.mkdirs(key); err != nil {
+		return 0, err
+	}
 	switch _, _, err := f.fs.Stat(f.path(key)); {
 	case err == nil:
-		return 0, ErrExists
+		return 0, f.exists(key)
 	case !errors.Is(err, fs.ErrNotExist):
 		return 0, err
 	}
 	if err := f.mkdir(filepath.Join(f.root, tempDir)); err != nil {
-		return 0, err
-	}
-	if err := f.mkdirs(key); err != nil {
 		return 0, err
 	}
 	var id [12]byte
@@ -103,7 +103,7 @@ func (f *File) put(ctx context.Context, key string, r io.Reader) (int64, error) 
 	}
 	if err := f.fs.Publish(tmp, f.path(key)); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			err = ErrExists
+			err = f.exists(key)
 		}
 		return 0, errors.Join(err, f.remove(tmp))
 	}
@@ -111,6 +111,15 @@ func (f *File) put(ctx context.Context, key string, r io.Reader) (int64, error) 
 		return 0, err
 	}
 	return n, nil
+}
+
+// exists returns ErrExists once the object that is there is durable: whoever made it may have died before syncing its
+// directory, and the caller will rely on it.
+func (f *File) exists(key string) error {
+	if err := f.fs.SyncDir(filepath.Dir(f.path(key))); err != nil {
+		return err
+	}
+	return ErrExists
 }
 
 // writeTemp writes and syncs a temporary file.
@@ -175,6 +184,10 @@ func (f *File) List(ctx context.Context, prefix string) ([]Entry, error) {
 		}
 	}
 	var out []Entry
+	// An empty listing of a file system that is not there would look like an empty store.
+	if _, _, err := f.fs.Stat(f.root); err != nil {
+		return nil, fmt.Errorf("list %s in %s: the store is gone: %w", prefix, f.URL(), err)
+	}
 	if err := f.list(ctx, strings.TrimSuffix(prefix, "/"), &out); err != nil {
 		return nil, fmt.Errorf("list %s in %s: %w", prefix, f.URL(), err)
 	}
