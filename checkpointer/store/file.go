@@ -143,8 +143,8 @@ func (f *File) remove(path string) error {
 }
 
 // Get implements Store.
-func (f *File) Get(_ context.Context, key string) (io.ReadCloser, error) {
-	if err := checkKey(key); err != nil {
+func (f *File) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if _, err := f.Stat(ctx, key); err != nil {
 		return nil, err
 	}
 	r, err := f.fs.Open(f.path(key))

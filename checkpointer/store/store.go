@@ -25,12 +25,13 @@ type Entry struct {
 }
 
 // Store is a flat space of keys such as "objects/ab/abcd…". A key is a slash-separated relative path without empty, "."
-// or ".." elements.
+// or ".." elements, and not below "tmp".
 type Store interface {
 	// URL is the store's name for people and for Open.
 	URL() string
 	// Put creates an object if there is none of that key (ErrExists otherwise) and returns its size in bytes. When r
-	// fails, nothing is created. When Put returns nil, the object survives a crash of the machine.
+	// fails, nothing is created. When Put returns nil or ErrExists, the object that is there survives a crash of the
+	// machine.
 	Put(ctx context.Context, key string, r io.Reader) (int64, error)
 	// Get opens an object; ErrNotFound if there is none.
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
@@ -74,8 +75,11 @@ func Open(raw string, create bool) (Store, error) {
 	return OpenFile(path, OS{}, create)
 }
 
-// checkKey rejects what is not a clean relative path.
+// checkKey rejects what is not a clean relative path, and the directory of objects that are being written.
 func checkKey(key string) error {
+	if key == tempDir || strings.HasPrefix(key, tempDir+"/") {
+		return fmt.Errorf("object key %q is reserved for objects that are being written", key)
+	}
 	for part := range strings.SplitSeq(key, "/") {
 		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
 			return fmt.Errorf("object key %q is not a clean relative path", key)

@@ -67,10 +67,14 @@ func (s *Sim) Reboot(keep func() bool) {
 
 func recover1(n *inode, keep func() bool) *inode {
 	if !n.dir {
-		if keep() {
-			n.synced = n.data
+		kept := n.synced
+		switch unsynced := n.data[len(n.synced):]; {
+		case keep():
+			kept = n.data
+		case keep(): // torn: the first half got there
+			kept = n.data[:len(n.synced)+len(unsynced)/2]
 		}
-		return &inode{data: n.synced, synced: n.synced}
+		return &inode{data: kept, synced: kept}
 	}
 	out := newDir()
 	all := maps.Clone(n.onDisk)
