@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Limits on what a manifest may claim, so that a damaged or hostile one cannot exhaust memory.
@@ -42,7 +44,7 @@ type Manifest struct {
 	Entries []Entry   `json:"entries"` // a directory before what is in it
 }
 
-// ID is the snapshot's name within its lineage; IDs of a lineage sort as (epoch, step) does.
+// ID is the snapshot's name within its lineage.
 func (m *Manifest) ID() string { return snapshotID(m.Epoch, m.Step) }
 
 // RawBytes is the size of the checkpoint's files.
@@ -104,7 +106,11 @@ func (m *Manifest) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
 	}
-	return append(append(body, '\n'), checksumLine(body)...), nil
+	b := append(append(body, '\n'), checksumLine(body)...)
+	if len(b) > maxManifest {
+		return nil, fmt.Errorf("manifest of %d entries has %d bytes, more than %d: put fewer files into one checkpoint", len(m.Entries), len(b), maxManifest)
+	}
+	return b, nil
 }
 
 func checksumLine(body []byte) string {
@@ -121,7 +127,7 @@ func (m *Manifest) check() error {
 	case m.Step < 0:
 		return fmt.Errorf("step %d is negative", m.Step)
 	case !validName(m.Name):
-		return fmt.Errorf("name %q is not a file name", m.Name)
+		return fmt.Errorf("name %q is not a file name in UTF-8", m.Name)
 	case len(m.Entries) == 0 || m.Entries[0].Path != "":
 		return errors.New("the first entry is not the checkpoint itself")
 	case len(m.Entries) > maxEntries:
@@ -130,6 +136,7 @@ func (m *Manifest) check() error {
 	if err := CheckLineage(m.Lineage); err != nil {
 		return err
 	}
+	var total int64
 	dirs := map[string]bool{}
 	seen := map[string]bool{}
 	for i, e := range m.Entries {
@@ -156,6 +163,10 @@ func (m *Manifest) check() error {
 		if e.Size < 0 {
 			return fmt.Errorf("file %q has size %d", e.Path, e.Size)
 		}
+		if total > math.MaxInt64-e.Size {
+			return fmt.Errorf("file %q of %d bytes makes the checkpoint larger than %d", e.Path, e.Size, int64(math.MaxInt64))
+		}
+		total += e.Size
 		if b, err := hex.DecodeString(e.SHA256); err != nil || len(b) != sha256.Size || strings.ToLower(e.SHA256) != e.SHA256 {
 			return fmt.Errorf("file %q has hash %q, which is no SHA-256", e.Path, e.SHA256)
 		}
@@ -172,11 +183,14 @@ func parent(p string) string {
 }
 
 func validName(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && len(name) <= 255
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && len(name) <= 255 && utf8.ValidString(name)
 }
 
 // CheckLineage tells whether a lineage's name can be used.
 func CheckLineage(lineage string) error {
+	if !utf8.ValidString(lineage) || strings.ContainsRune(lineage, 0) {
+		return fmt.Errorf("lineage %q is not UTF-8 text", lineage)
+	}
 	esc := escape(lineage)
 	if len(esc) > maxLineage {
 		return fmt.Errorf("lineage %q has %d bytes, escaped as in a URL: at most %d are possible", lineage, len(esc), maxLineage)

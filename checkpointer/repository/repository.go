@@ -56,15 +56,17 @@ type Repository struct {
 // Open opens the repository in a store. With create, an empty store becomes one.
 func Open(ctx context.Context, s store.Store, create bool) (*Repository, error) {
 	var created int64
-	b, err := readAll(ctx, s, headKey, 1<<16)
-	if errors.Is(err, store.ErrNotFound) && create {
-		b, err = json.Marshal(head{Format: Format})
-		if err == nil {
-			if created, err = s.Put(ctx, headKey, bytes.NewReader(b)); errors.Is(err, store.ErrExists) {
-				b, err = readAll(ctx, s, headKey, 1<<16)
-			}
+	if create {
+		// Put even where there is one: it makes sure that the one there is durable.
+		b, err := json.Marshal(head{Format: Format})
+		if err != nil {
+			return nil, fmt.Errorf("open repository: %w", err)
+		}
+		if created, err = s.Put(ctx, headKey, bytes.NewReader(b)); err != nil && !errors.Is(err, store.ErrExists) {
+			return nil, fmt.Errorf("open repository: %w", err)
 		}
 	}
+	b, err := readAll(ctx, s, headKey, 1<<16)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, fmt.Errorf("%s holds no checkpoint repository: %w; is the right file system mounted there?", s.URL(), err)
 	}

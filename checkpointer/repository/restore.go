@@ -19,8 +19,8 @@ import (
 	"nomad-spotter/checkpointer/store"
 )
 
-// RestorePrefix starts the name of the directory in which a restore collects its files. A reader of the target ignores
-// such names; what a crash leaves there is removed by the next restore.
+// RestorePrefix starts the name that a checkpoint has while it is being restored. A reader of the target ignores such
+// names; what a crash leaves there is removed by the next restore.
 const RestorePrefix = ".spotter-restore-"
 
 // Target says where a snapshot goes.
@@ -79,34 +79,45 @@ func (r *Repository) restore(ctx context.Context, m *Manifest, t Target) (err er
 		return err
 	}
 	tmp := RestorePrefix + hex.EncodeToString(id[:])
-	if err := root.Mkdir(tmp, 0o700); err != nil {
-		return err
-	}
 	defer func() { err = errors.Join(err, root.RemoveAll(tmp)) }()
 	for _, e := range m.Entries {
-		if err := r.restoreEntry(ctx, root, path.Join(tmp, m.Name, e.Path), m, e); err != nil {
+		if err := r.restoreEntry(ctx, root, path.Join(tmp, e.Path), m, e); err != nil {
 			return err
 		}
 	}
 	// Modes last and from the inside out: a directory may be read-only.
 	for _, e := range slices.Backward(m.Entries) {
-		p := path.Join(tmp, m.Name, e.Path)
-		if err := root.Chmod(p, e.Mode); err != nil {
-			return err
-		}
-		if t.UID >= 0 || t.GID >= 0 {
-			if err := root.Lchown(p, t.UID, t.GID); err != nil {
-				return err
-			}
-		}
-		if err := syncPath(root, p); err != nil {
+		if err := finish(root, path.Join(tmp, e.Path), e.Mode, t); err != nil {
 			return err
 		}
 	}
-	if err := install(root, path.Join(tmp, m.Name), m.Name); err != nil {
+	if err := install(root, tmp, m.Name); err != nil {
 		return err
 	}
-	return syncPath(root, ".")
+	d, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// finish gives a restored file or directory its owner and mode and syncs it, all by one descriptor: the mode may forbid
+// to open it again.
+func finish(root *os.Root, p string, mode fs.FileMode, t Target) (err error) {
+	f, err := root.Open(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if t.UID >= 0 || t.GID >= 0 {
+		if err := f.Chown(t.UID, t.GID); err != nil {
+			return err
+		}
+	}
+	if err := f.Chmod(mode); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 func (r *Repository) restoreEntry(ctx context.Context, root *os.Root, p string, m *Manifest, e Entry) (err error) {
@@ -141,7 +152,7 @@ func (r *Repository) restoreEntry(ctx context.Context, root *os.Root, p string, 
 }
 
 // install moves what was collected to its name, in one step even when something of that name is there: then the two
-// change places, and the old one goes with the temporary directory.
+// change places, and the old one goes with the temporary name.
 func install(root *os.Root, from, to string) error {
 	d, err := root.Open(".")
 	if err != nil {
@@ -171,12 +182,4 @@ func removeLeftovers(root *os.Root) error {
 		}
 	}
 	return nil
-}
-
-func syncPath(root *os.Root, p string) error {
-	f, err := root.Open(p)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
