@@ -149,11 +149,12 @@ func (s *Stage) add(seq uint64, t *Tree, m Meta) (*Staged, error) {
 			}
 		}
 	}
-	if err := t.Check(); err != nil {
-		return nil, err
-	}
 	staged, err := Scan(data, t.name)
 	if err != nil {
+		return nil, err
+	}
+	// After the scan of the copy: a write in place through a hard link is seen here, or later by its changed time.
+	if err := t.Check(); err != nil {
 		return nil, err
 	}
 	boot, err := bootID()
@@ -178,6 +179,11 @@ func copyFile(dir, name, dst string, want Stat) (err error) {
 		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
+	if info, err := src.Stat(); err != nil {
+		return err
+	} else if !want.matches(info) {
+		return fmt.Errorf("%w: %s", ErrChanged, name)
+	}
 	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, want.Mode.Perm())
 	if err != nil {
 		return err

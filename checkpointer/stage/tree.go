@@ -31,6 +31,22 @@ type Stat struct {
 	Inode   uint64      `json:"inode"`
 }
 
+func statOf(path string, info fs.FileInfo) Stat {
+	s := Stat{Path: path, Mode: info.Mode() & (fs.ModePerm | fs.ModeDir), MTimeNS: info.ModTime().UnixNano()}
+	if !info.IsDir() {
+		s.Size = info.Size()
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.Inode = sys.Ino
+	}
+	return s
+}
+
+// matches tells whether an opened file is the one that was scanned, and unchanged.
+func (s Stat) matches(info fs.FileInfo) bool {
+	return info.Mode().IsRegular() && statOf(s.Path, info) == s
+}
+
 // Tree is a checkpoint on disk as it was when Scan saw it.
 type Tree struct {
 	dir   string // its parent directory
@@ -62,14 +78,7 @@ func (t *Tree) scan(root *os.Root, p, rel string) error {
 	if !info.Mode().IsRegular() && !info.IsDir() {
 		return fmt.Errorf("%q is neither a file nor a directory (%v): checkpoints hold only those", p, info.Mode().Type())
 	}
-	sys, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("%q has no inode", p)
-	}
-	s := Stat{Path: rel, Mode: info.Mode() & (fs.ModePerm | fs.ModeDir), Size: info.Size(), MTimeNS: info.ModTime().UnixNano(), Inode: sys.Ino}
-	if info.IsDir() {
-		s.Size = 0
-	}
+	s := statOf(rel, info)
 	if len(t.stats) == maxFiles {
 		return fmt.Errorf("more than %d files and directories", maxFiles)
 	}
@@ -134,7 +143,17 @@ func openBeneath(dir, path string) (*os.File, error) {
 		return nil, err
 	}
 	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	return f, errors.Join(err, root.Close())
+	if err = errors.Join(err, root.Close()); err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%q is no regular file (%v)", path, info.Mode().Type())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // Check implements repository.Source: it scans again and compares.
