@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -28,6 +29,9 @@ const (
 	exitDamage = 3
 )
 
+// lookTimeout bounds one question to Consul.
+const lookTimeout = 30 * time.Second
+
 // errDamage is returned after damage was reported.
 var errDamage = errors.New("damage found")
 
@@ -45,7 +49,14 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found.`,
 		Example: `  checkpointer save ckpt_1200.pt --store file:///mnt/checkpoints --lineage default/train
   checkpointer restore --store file:///mnt/checkpoints --lineage default/train --to /tmp/restored
   checkpointer verify --consul http://127.0.0.1:8500`,
-		Version:       version,
+		Version: version,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("there is no command %q", args[0])}
+			}
+			return nil
+		},
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -95,7 +106,9 @@ func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Reposit
 	if err != nil {
 		return nil, usageError{err}
 	}
-	stores, err := finder.Stores(ctx)
+	look, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	stores, err := finder.Stores(look)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +141,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func needLineage(lineage string) error {
 	if lineage == "" {
 		return usageError{errors.New("--lineage is missing: name the sequence of checkpoints, such as default/train")}
+	}
+	return checkLineage(lineage)
+}
+
+// checkLineage accepts an empty lineage, which means all.
+func checkLineage(lineage string) error {
+	if lineage == "" {
+		return nil
 	}
 	if err := repository.CheckLineage(lineage); err != nil {
 		return usageError{fmt.Errorf("--lineage: %w", err)}

@@ -31,6 +31,9 @@ func listCommand() *cobra.Command {
 		Short: "List snapshots, newest first",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLineage(lineage); err != nil {
+				return err
+			}
 			repo, err := flags.open(cmd.Context(), false)
 			if err != nil {
 				return err

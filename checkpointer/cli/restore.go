@@ -69,14 +69,14 @@ place.`,
 			for _, d := range damaged {
 				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: snapshot %s (step %d) is damaged: %s: %s\n", d.Snapshot, d.Step, d.Object, d.Reason)
 			}
-			if m == nil {
-				if len(damaged) > 0 {
-					return errDamage
-				}
-				if err == nil {
-					err = fmt.Errorf("restore: lineage %s has no snapshot in %s", lineage, repo.URL())
-				}
+			var d *repository.DamageError
+			switch {
+			case errors.As(err, &d), errors.Is(err, repository.ErrNoSnapshot) && len(damaged) > 0:
+				return errDamage // said already
+			case err != nil:
 				return err
+			case m == nil:
+				return fmt.Errorf("restore: lineage %s has no snapshot in %s; `checkpointer list` shows those that exist", lineage, repo.URL())
 			}
 			out := restored{Snapshot: m.ID(), Step: m.Step, Path: filepath.Join(to, m.Name), RawBytes: m.RawBytes(), Damaged: damaged}
 			if asJSON {

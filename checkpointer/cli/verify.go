@@ -26,6 +26,9 @@ func verifyCommand() *cobra.Command {
 		Short: "Read and hash every object, and report what is damaged",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLineage(lineage); err != nil {
+				return err
+			}
 			repo, err := flags.open(cmd.Context(), false)
 			if err != nil {
 				return err
