@@ -30,7 +30,6 @@ const (
 // Program is what the commands are wired to.
 type Program struct {
 	Openers     map[string]pool.Opener // providers by their name in a pool file
-	ServeTarget func(ctx context.Context) error
 	RunInstance func(ctx context.Context, dir string, log hclog.Logger) error
 	RunInit     func(dir string) error
 	Version     string

@@ -66,7 +66,8 @@ type Instance struct {
 	NoticedAt       time.Time `json:"noticed_at,omitzero"`
 	Deadline        time.Time `json:"deadline,omitzero"` // when a noticed instance is taken away
 	EndedAt         time.Time `json:"ended_at,omitzero"`
-	Reason          string    `json:"reason,omitempty"` // why it was noticed or ended, in words
+	Terminated      bool      `json:"terminated,omitempty"` // it ended because Terminate was called
+	Reason          string    `json:"reason,omitempty"`     // why it was noticed or ended, in words
 	LogTail         string    `json:"log_tail,omitempty"`
 }
 

@@ -98,6 +98,7 @@ type Config struct {
 type Pool struct {
 	Config
 	Providers map[string]Provider
+	Source    string // the text of the pool file
 }
 
 // Opener makes a provider from its part of a pool file. It checks all of it, reports all faults together, and touches
@@ -157,6 +158,7 @@ func Parse(data []byte, filename string, openers map[string]Opener) ([]Pool, err
 		}
 		seen[b.Name] = true
 		faults = append(faults, errs...)
+		p.Source = string(data)
 		pools = append(pools, p)
 	}
 	return pools, errors.Join(faults...)

@@ -306,11 +306,11 @@ func (p *Provider) mournIdle(ctx context.Context, r record) (record, error) {
 		return r, err
 	}
 	defer unlock()
-	return p.mourn(ctx, r.Dir)
+	return p.mourn(ctx, r.Dir, "its supervisor was killed", false)
 }
 
 // mourn ends an instance whose supervisor is dead. The caller holds the instance's lock.
-func (p *Provider) mourn(ctx context.Context, dir string) (record, error) {
+func (p *Provider) mourn(ctx context.Context, dir, reason string, terminated bool) (record, error) {
 	r, err := readRecord(dir)
 	if err != nil || r.State == cloud.Gone || r.Supervisor.alive() {
 		return r, err
@@ -321,11 +321,11 @@ func (p *Provider) mourn(ctx context.Context, dir string) (record, error) {
 	if err := waitDead(ctx, r.Init, endTimeout); err != nil {
 		return r, err
 	}
-	reason := "its supervisor was killed"
-	if r.Supervisor.PID == 0 {
+	if r.Supervisor.PID == 0 && !terminated {
 		reason = "its launch was broken off"
 	}
 	r.end(p.now(), reason)
+	r.Terminated = terminated
 	if err := writeRecord(r); err != nil {
 		return r, err
 	}
@@ -368,7 +368,7 @@ func (p *Provider) terminate(ctx context.Context, id, reason string) error {
 			return err
 		}
 	}
-	_, err = p.mourn(ctx, dir)
+	_, err = p.mourn(ctx, dir, reason, true)
 	return err
 }
 

@@ -42,6 +42,8 @@ type supervisor struct {
 	requests chan request
 	exited   chan struct{} // closed when the init and everything below it are gone
 
+	terminated bool // the end was asked for; only run touches it
+
 	mu     sync.Mutex
 	record record
 }
@@ -203,6 +205,9 @@ func (s *supervisor) run(ctx context.Context) error {
 		case r := <-s.requests:
 			timer.Stop()
 			reason, err := s.answer(r)
+			if r.end != "" {
+				s.terminated = true
+			}
 			if reason != "" {
 				err = s.kill(reason)
 			}
@@ -312,6 +317,7 @@ func (s *supervisor) bury(reason, tail string, cgroups []string) error {
 	removeCgroups(cgroups)
 	err := s.update(func(r *record) error {
 		r.end(time.Now(), reason)
+		r.Terminated = s.terminated
 		r.LogTail = tail
 		return nil
 	})

@@ -1,0 +1,141 @@
+package pool
+
+import (
+	"time"
+
+	"nomad-spotter/autoscaler-plugin/cloud"
+)
+
+// memory is what the loop remembers between ticks. All of it can be lost: it is rebuilt from the instances' records and
+// from watching, at the price of waiting again.
+type memory struct {
+	offers  map[string]offerMemory
+	nodes   map[string]nodeMemory
+	counted map[string]bool // instances whose interruption has been held against their offering
+}
+
+type offerMemory struct {
+	failures int       // in a row
+	failedAt time.Time // the last one
+	upSince  time.Time
+}
+
+type nodeMemory struct{ downSince time.Time }
+
+func newMemory() *memory {
+	return &memory{offers: map[string]offerMemory{}, nodes: map[string]nodeMemory{}, counted: map[string]bool{}}
+}
+
+// fail holds a failure at a time against an offering.
+func (m *memory) fail(offering string, at time.Time) {
+	o := m.offers[offering]
+	o.failures++
+	if at.After(o.failedAt) {
+		o.failedAt = at
+	}
+	o.upSince = time.Time{}
+	m.offers[offering] = o
+}
+
+// interruptions holds notices and ends that nobody asked for against the offerings, each once, at the time they
+// happened: what happened before a restart counts for what is left of its pause.
+func (m *memory) interruptions(c Config, instances []cloud.Instance, now time.Time) {
+	for _, i := range instances {
+		at := i.NoticedAt
+		if at.IsZero() && i.State == cloud.Gone && !i.Terminated {
+			at = i.EndedAt
+		}
+		if at.IsZero() || m.counted[i.ID] {
+			continue
+		}
+		m.counted[i.ID] = true
+		if now.Sub(at) < c.BackoffMax {
+			m.fail(i.Offering, at)
+		}
+	}
+}
+
+// retryAt is the end of an offering's pause: Backoff after the first failure in a row, twice as long after each further
+// one, at most BackoffMax. Example with 3m and 30m: 3m, 6m, 12m, 24m, 30m, 30m.
+func (m *memory) retryAt(c Config, offering string) time.Time {
+	o := m.offers[offering]
+	if o.failures == 0 {
+		return time.Time{}
+	}
+	wait := c.Backoff
+	for i := 1; i < o.failures && wait < c.BackoffMax; i++ {
+		wait *= 2
+	}
+	return o.failedAt.Add(min(wait, c.BackoffMax))
+}
+
+// nomadView is what Nomad said in one tick.
+type nomadView struct {
+	off   bool // the pool works without Nomad: every running instance is as good as a node that is ready
+	known bool // Nomad answered, or is off
+	nodes map[string]NomadNode
+}
+
+// choices joins the pool's offerings with the market and the memory.
+func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) []Choice {
+	known := map[string]bool{}
+	available := map[string]bool{}
+	for _, o := range offers {
+		known[o.Offering], available[o.Offering] = true, o.Available
+	}
+	choices := make([]Choice, 0, len(c.Offerings))
+	for _, o := range c.Offerings {
+		choice := Choice{Offering: o, Available: available[o.Name] || !known[o.Name], RetryAt: m.retryAt(c, o.Name)}
+		om := m.offers[o.Name]
+		switch {
+		case !choice.usable(now):
+			om.upSince = time.Time{}
+		case om.upSince.IsZero():
+			om.upSince = now
+		}
+		m.offers[o.Name] = om
+		choice.UpSince = om.upSince
+		choices = append(choices, choice)
+	}
+	return choices
+}
+
+// join joins the living instances with their Nomad nodes.
+func (m *memory) join(instances []cloud.Instance, nomad nomadView, now time.Time) []Node {
+	var nodes []Node
+	living := map[string]bool{}
+	for _, i := range instances {
+		if i.State == cloud.Gone {
+			continue
+		}
+		living[i.ID] = true
+		n := Node{Instance: i, Up: nomad.off, Eligible: nomad.off}
+		if nn, ok := nomad.nodes[i.ID]; ok {
+			n.Joined, n.Up, n.Eligible = true, nn.Up, nn.Eligible
+			n.Draining, n.DrainSince, n.Work = nn.Draining, nn.DrainSince, nn.Work
+		}
+		nm := m.nodes[i.ID]
+		switch {
+		case !nomad.known: // no news is no bad news
+		case n.Up:
+			nm.downSince = time.Time{}
+			if o := m.offers[i.Offering]; i.State == cloud.Running && o.failures > 0 && i.LaunchedAt.After(o.failedAt) {
+				o.failures = 0 // it can be had again
+				m.offers[i.Offering] = o
+			}
+		case nm.downSince.IsZero() && n.Joined:
+			nm.downSince = now
+		case nm.downSince.IsZero():
+			nm.downSince = i.LaunchedAt
+		}
+		m.nodes[i.ID] = nm
+		n.DownSince = nm.downSince
+		nodes = append(nodes, n)
+	}
+	for id := range m.nodes {
+		if !living[id] {
+			delete(m.nodes, id)
+		}
+	}
+	return nodes
+}
