@@ -23,10 +23,11 @@ func (a *Agent) watch(ctx context.Context) {
 		a.mu.Lock()
 		ready, gone, swept := a.ready, a.gone, a.swept
 		a.mu.Unlock()
-		if !ready && !gone {
+		// Once the task has ended, what it left is judged a single time: a file that its end cut short looks quiet later.
+		if !ready && !gone || gone && swept {
 			continue
 		}
-		err := a.scan(gone && !swept)
+		err := a.scan(gone)
 		if err != nil && !failing {
 			a.log.Warn("cannot look for checkpoints", "error", err)
 		}
@@ -34,7 +35,7 @@ func (a *Agent) watch(ctx context.Context) {
 			a.log.Info("looking for checkpoints works again")
 		}
 		failing = err != nil
-		if err != nil && gone && !swept {
+		if err != nil && gone {
 			// The directory is gone with its task: there is nothing more to find.
 			a.mu.Lock()
 			a.swept = true
@@ -83,9 +84,11 @@ func (a *Agent) scan(last bool) error {
 		return err
 	}
 	a.mu.Lock()
-	finished := a.detector.Finished(a.now(), list)
+	var finished []detect.Entry
 	if last {
 		finished = a.detector.Left(list, a.finish != nil && a.finish.Clean)
+	} else {
+		finished = a.detector.Finished(a.now(), list)
 	}
 	a.mu.Unlock()
 	for _, e := range finished {
