@@ -61,7 +61,7 @@ func Parse(raw string) (scheme, path string, err error) {
 	case u.Opaque != "" || !strings.HasPrefix(u.Path, "/"):
 		return "", "", fmt.Errorf("store %q is not absolute: use file:///absolute/path", raw)
 	case strings.ContainsRune(u.Path, 0):
-		return "", "", fmt.Errorf("store %q has a zero byte in its path", raw)
+		return "", "", fmt.Errorf("store %q has a zero byte in its path: use file:///absolute/path", raw)
 	}
 	return u.Scheme, filepath.Clean(u.Path), nil
 }

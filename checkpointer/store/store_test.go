@@ -8,10 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/iotest"
 
 	"github.com/shoenig/test/must"
 
@@ -19,277 +20,290 @@ import (
 	"nomad-spotter/checkpointer/store/storetest"
 )
 
-// implementations of store.Store; each call makes an empty one.
-var implementations = map[string]func(t *testing.T) store.Store{
-	"file": func(t *testing.T) store.Store {
-		s, err := store.Open("file://"+filepath.Join(t.TempDir(), "store"), true)
-		must.NoError(t, err)
-		return s
-	},
-	"simulated": func(t *testing.T) store.Store {
-		s, err := store.OpenFile("/store", storetest.New(), true)
-		must.NoError(t, err)
-		return s
-	},
+// backend is one store to hold to the contract. junk puts a file beside the objects, behind the store's back.
+type backend struct {
+	store store.Store
+	junk  func(t *testing.T, key string)
 }
 
-// contract is what every store must do.
-var contract = map[string]func(t *testing.T, s store.Store){
-	"what is put is got": func(t *testing.T, s store.Store) {
-		for _, size := range []int{0, 1, 32<<10 - 1, 32 << 10, 32<<10 + 1, 1 << 20} {
-			key := fmt.Sprintf("objects/ab/%d", size)
-			data := bytes.Repeat([]byte{byte(size), 7, 255}, size/3+1)[:size]
-			n, err := s.Put(t.Context(), key, oddReader{bytes.NewReader(data)})
+func backends() map[string]func(t *testing.T) backend {
+	return map[string]func(t *testing.T) backend{
+		"file on the operating system": func(t *testing.T) backend {
+			root := filepath.Join(t.TempDir(), "store")
+			s, err := store.OpenFile(root, store.OS{}, true)
 			must.NoError(t, err)
-			must.Eq(t, int64(size), n)
-			must.Eq(t, data, get(t, s, key))
-			n, err = s.Stat(t.Context(), key)
+			return backend{s, func(t *testing.T, key string) {
+				must.NoError(t, os.WriteFile(filepath.Join(root, key), []byte("junk"), 0o600))
+			}}
+		},
+		"file on a simulated disk": func(t *testing.T) backend {
+			sim := storetest.New()
+			s, err := store.OpenFile("/store", sim, true)
 			must.NoError(t, err)
-			must.Eq(t, int64(size), n)
-		}
-	},
-	"an object is never replaced": func(t *testing.T, s store.Store) {
-		_, err := s.Put(t.Context(), "a/b", strings.NewReader("first"))
-		must.NoError(t, err)
-		_, err = s.Put(t.Context(), "a/b", strings.NewReader("second"))
-		must.ErrorIs(t, err, store.ErrExists)
-		must.Eq(t, "first", string(get(t, s, "a/b")))
-	},
-	"one of many creators wins": func(t *testing.T, s store.Store) {
-		var won atomic.Int64
-		var wg sync.WaitGroup
-		for i := range 16 {
-			wg.Go(func() {
-				_, err := s.Put(context.Background(), "lineages/l/1", strings.NewReader(strings.Repeat(fmt.Sprint(i%10), 5000)))
-				if err == nil {
-					won.Add(1)
-				} else if !errors.Is(err, store.ErrExists) {
-					t.Errorf("put: %v", err)
-				}
-			})
-		}
-		wg.Wait()
-		must.Eq(t, 1, won.Load())
-		got := get(t, s, "lineages/l/1")
-		must.Eq(t, strings.Repeat(string(got[:1]), 5000), string(got))
-	},
-	"nothing is created when the source fails": func(t *testing.T, s store.Store) {
-		broken := errors.New("broken source")
-		_, err := s.Put(t.Context(), "a", io.MultiReader(strings.NewReader("half"), failing{broken}))
-		must.ErrorIs(t, err, broken)
-		_, err = s.Stat(t.Context(), "a")
-		must.ErrorIs(t, err, store.ErrNotFound)
-		list, err := s.List(t.Context(), "")
-		must.NoError(t, err)
-		must.SliceEmpty(t, list)
-		_, err = s.Put(t.Context(), "a", strings.NewReader("whole"))
-		must.NoError(t, err)
-	},
-	"a done context stops a put": func(t *testing.T, s store.Store) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := s.Put(ctx, "a", strings.NewReader("x"))
-		must.ErrorIs(t, err, context.Canceled)
-		_, err = s.Stat(t.Context(), "a")
-		must.ErrorIs(t, err, store.ErrNotFound)
-	},
-	"what is missing is not found": func(t *testing.T, s store.Store) {
-		_, err := s.Get(t.Context(), "no/such")
-		must.ErrorIs(t, err, store.ErrNotFound)
-		_, err = s.Put(t.Context(), "dir/file", strings.NewReader("x"))
-		must.NoError(t, err)
-		_, err = s.Stat(t.Context(), "dir")
-		must.ErrorIs(t, err, store.ErrNotFound, must.Sprint("a part of a key is no object"))
-	},
-	"a listing is sorted and below its prefix": func(t *testing.T, s store.Store) {
-		for _, key := range []string{"b/2", "b/1", "b/c/3", "bb/4", "a"} {
-			_, err := s.Put(t.Context(), key, strings.NewReader(key))
-			must.NoError(t, err)
-		}
-		all, err := s.List(t.Context(), "")
-		must.NoError(t, err)
-		must.Eq(t, []store.Entry{{Key: "a", Size: 1}, {Key: "b/1", Size: 3}, {Key: "b/2", Size: 3}, {Key: "b/c/3", Size: 5}, {Key: "bb/4", Size: 4}}, all)
-		some, err := s.List(t.Context(), "b/")
-		must.NoError(t, err)
-		must.Len(t, 3, some)
-		none, err := s.List(t.Context(), "c/")
-		must.NoError(t, err)
-		must.SliceEmpty(t, none)
-	},
-	"deleting twice is fine": func(t *testing.T, s store.Store) {
-		_, err := s.Put(t.Context(), "a/b", strings.NewReader("x"))
-		must.NoError(t, err)
-		must.NoError(t, s.Delete(t.Context(), "a/b"))
-		must.NoError(t, s.Delete(t.Context(), "a/b"))
-		must.NoError(t, s.Delete(t.Context(), "never/was"))
-		_, err = s.Get(t.Context(), "a/b")
-		must.ErrorIs(t, err, store.ErrNotFound)
-		_, err = s.Put(t.Context(), "a/b", strings.NewReader("y"))
-		must.NoError(t, err)
-	},
-	"no key leaves the store": func(t *testing.T, s store.Store) {
-		for _, key := range []string{"", "/etc/passwd", "../x", "a/../../x", "a//b", "a/./b", "a/", "a\x00b"} {
-			_, err := s.Put(t.Context(), key, strings.NewReader("x"))
-			must.ErrorContains(t, err, "clean relative path", must.Sprintf("key %q", key))
-			_, err = s.Get(t.Context(), key)
-			must.Error(t, err)
-			_, err = s.Stat(t.Context(), key)
-			must.Error(t, err)
-			must.Error(t, s.Delete(t.Context(), key))
-		}
-	},
+			return backend{s, func(t *testing.T, key string) {
+				f, err := sim.Create("/store/" + key)
+				must.NoError(t, err)
+				_, err = f.Write([]byte("junk"))
+				must.NoError(t, err)
+			}}
+		},
+	}
 }
 
 func TestContract(t *testing.T) {
-	for kind, open := range implementations {
-		for name, check := range contract {
-			t.Run(kind+"/"+name, func(t *testing.T) { check(t, open(t)) })
-		}
+	for name, open := range backends() {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range []struct {
+				name string
+				f    func(t *testing.T, b backend)
+			}{
+				{"put and get", contractPutGet},
+				{"put never replaces", contractExists},
+				{"concurrent puts have one winner", contractConcurrent},
+				{"a failing reader leaves nothing", contractFailingReader},
+				{"a cancelled put leaves nothing", contractCancelled},
+				{"missing objects", contractMissing},
+				{"keys that are refused", contractKeys},
+				{"list", contractList},
+				{"delete", contractDelete},
+			} {
+				t.Run(c.name, func(t *testing.T) { c.f(t, open(t)) })
+			}
+		})
 	}
 }
 
-// oddReader returns its bytes in pieces of odd sizes.
-type oddReader struct{ r io.Reader }
-
-func (o oddReader) Read(p []byte) (int, error) { return o.r.Read(p[:min(len(p), 4093)]) }
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
-
-func get(t *testing.T, s store.Store, key string) []byte {
+func put(t *testing.T, s store.Store, key, content string) {
 	t.Helper()
-	rc, err := s.Get(t.Context(), key)
+	n, err := s.Put(t.Context(), key, strings.NewReader(content))
 	must.NoError(t, err)
-	b, err := io.ReadAll(rc)
-	must.NoError(t, errors.Join(err, rc.Close()))
-	return b
+	must.Eq(t, int64(len(content)), n)
 }
 
-func TestOpen_missing(t *testing.T) {
-	root := filepath.Join(t.TempDir(), "none")
-	_, err := store.Open("file://"+root, false)
-	must.ErrorContains(t, err, "no such directory")
+func get(t *testing.T, s store.Store, key string) string {
+	t.Helper()
+	r, err := s.Get(t.Context(), key)
+	must.NoError(t, err)
+	b, err := io.ReadAll(r)
+	must.NoError(t, err)
+	must.NoError(t, r.Close())
+	return string(b)
+}
+
+func keys(t *testing.T, s store.Store, prefix string) []string {
+	t.Helper()
+	list, err := s.List(t.Context(), prefix)
+	must.NoError(t, err)
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = e.Key
+	}
+	return out
+}
+
+func contractPutGet(t *testing.T, b backend) {
+	// Sizes around the buffer of io.Copy, 32 KiB.
+	for _, size := range []int{0, 1, 32<<10 - 1, 32 << 10, 32<<10 + 1, 100_000} {
+		key := fmt.Sprintf("a/b/%d", size)
+		content := bytes.Repeat([]byte("spot"), size/4+1)[:size]
+		n, err := b.store.Put(t.Context(), key, iotest.HalfReader(bytes.NewReader(content)))
+		must.NoError(t, err)
+		must.Eq(t, int64(size), n)
+		must.EqOp(t, string(content), get(t, b.store, key))
+		n, err = b.store.Stat(t.Context(), key)
+		must.NoError(t, err)
+		must.Eq(t, int64(size), n)
+	}
+}
+
+func contractExists(t *testing.T, b backend) {
+	put(t, b.store, "a", "old")
+	_, err := b.store.Put(t.Context(), "a", strings.NewReader("new"))
+	must.ErrorIs(t, err, store.ErrExists)
+	must.EqOp(t, "old", get(t, b.store, "a"))
+}
+
+func contractConcurrent(t *testing.T, b backend) {
+	const writers = 16
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		won  []string
+		errs []error
+	)
+	for i := range writers {
+		wg.Go(func() {
+			content := strings.Repeat(fmt.Sprintf("%02d", i), 50_000)
+			_, err := b.store.Put(t.Context(), "objects/one", strings.NewReader(content))
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				won = append(won, content)
+			} else {
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	must.Len(t, 1, won)
+	must.Len(t, writers-1, errs)
+	for _, err := range errs {
+		must.ErrorIs(t, err, store.ErrExists)
+	}
+	must.True(t, won[0] == get(t, b.store, "objects/one"), must.Sprint("the object is not the winner's"))
+}
+
+func contractFailingReader(t *testing.T, b backend) {
+	broken := errors.New("broken")
+	_, err := b.store.Put(t.Context(), "a/b", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
+	must.ErrorIs(t, err, broken)
+	_, err = b.store.Stat(t.Context(), "a/b")
 	must.ErrorIs(t, err, store.ErrNotFound)
-	_, err = os.Stat(root)
-	must.ErrorIs(t, err, os.ErrNotExist, must.Sprint("reading makes nothing"))
+	must.SliceEmpty(t, keys(t, b.store, ""))
+	put(t, b.store, "a/b", "whole")
 }
 
-// A file system that goes away must never look like an empty store.
-func TestFile_rootGone(t *testing.T) {
-	root := filepath.Join(t.TempDir(), "store")
-	s, err := store.Open("file:"+root, true)
-	must.NoError(t, err)
-	_, err = s.Put(t.Context(), "a/b", strings.NewReader("x"))
-	must.NoError(t, err)
-	must.NoError(t, os.Rename(root, root+".away"))
-	_, err = s.List(t.Context(), "a/")
-	must.ErrorContains(t, err, "the store is gone")
-	_, err = s.Put(t.Context(), "a/c", strings.NewReader("y"))
+func contractCancelled(t *testing.T, b backend) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := b.store.Put(ctx, "a", strings.NewReader("x"))
+	must.ErrorIs(t, err, context.Canceled)
+	must.SliceEmpty(t, keys(t, b.store, ""))
+}
+
+func contractMissing(t *testing.T, b backend) {
+	put(t, b.store, "dir/a", "x")
+	for _, key := range []string{"none", "none/none", "dir/none", "dir"} { // a directory is no object
+		_, err := b.store.Get(t.Context(), key)
+		must.ErrorIs(t, err, store.ErrNotFound, must.Sprint(key))
+		_, err = b.store.Stat(t.Context(), key)
+		must.ErrorIs(t, err, store.ErrNotFound, must.Sprint(key))
+	}
+	must.SliceEmpty(t, keys(t, b.store, "none/"))
+}
+
+func contractKeys(t *testing.T, b backend) {
+	for _, key := range []string{"", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "../a", "a\x00", "tmp", "tmp/a"} {
+		_, err := b.store.Put(t.Context(), key, strings.NewReader("x"))
+		must.ErrorContains(t, err, fmt.Sprintf("object key %q", key))
+		_, err = b.store.Get(t.Context(), key)
+		must.Error(t, err, must.Sprint(key))
+		_, err = b.store.Stat(t.Context(), key)
+		must.Error(t, err, must.Sprint(key))
+		must.Error(t, b.store.Delete(t.Context(), key), must.Sprint(key))
+	}
+	_, err := b.store.List(t.Context(), "../")
 	must.Error(t, err)
-	_, err = os.Stat(root)
-	must.ErrorIs(t, err, os.ErrNotExist, must.Sprint("a put does not make the store again"))
-	must.NoError(t, os.Rename(root+".away", root))
-	_, err = s.Put(t.Context(), "a/c", strings.NewReader("y"))
+	must.SliceEmpty(t, keys(t, b.store, ""))
+	put(t, b.store, "temporary", "x") // only the name itself is reserved
+	put(t, b.store, "a/tmp/b", "x")
+}
+
+func contractList(t *testing.T, b backend) {
+	want := []string{"a-b", "a/1", "a/2", "a/b/3", "ab/4", "b"}
+	for _, key := range []string{"b", "a/2", "ab/4", "a/b/3", "a-b", "a/1"} {
+		put(t, b.store, key, key)
+	}
+	b.junk(t, "tmp/leftover")
+	must.Eq(t, want, keys(t, b.store, ""))
+	must.True(t, slices.IsSorted(keys(t, b.store, "")))
+	must.Eq(t, []string{"a/1", "a/2", "a/b/3"}, keys(t, b.store, "a/"))
+	list, err := b.store.List(t.Context(), "a/b/")
 	must.NoError(t, err)
+	must.Eq(t, []store.Entry{{Key: "a/b/3", Size: 5}}, list)
 }
 
-func TestParse(t *testing.T) {
-	for raw, want := range map[string]string{
-		"file:///mnt/store":      "/mnt/store",
-		"file:/mnt/store":        "/mnt/store",
-		"file:///":               "/",
-		"file:///mnt/a%20b/":     "/mnt/a b",
-		"FILE:///mnt/./x/../y":   "/mnt/y",
-		"file:///mnt/checkpoint": "/mnt/checkpoint",
-	} {
-		scheme, path, err := store.Parse(raw)
-		must.NoError(t, err, must.Sprint(raw))
-		must.Eq(t, "file", scheme)
-		must.Eq(t, want, path)
+func contractDelete(t *testing.T, b backend) {
+	put(t, b.store, "a/b", "x")
+	for range 2 {
+		must.NoError(t, b.store.Delete(t.Context(), "a/b"))
 	}
-	for raw, want := range map[string]string{
-		"":                 "has no scheme",
-		"/mnt/store":       "has no scheme",
-		"ftp://host/x":     `scheme "ftp" of "ftp://host/x" is not supported`,
-		"s3://bucket":      "is not supported",
-		"file:relative":    "is not absolute",
-		"file://host/x":    `names a host, "host"`,
-		"file://":          "is not absolute",
-		"file:///x?y=1":    "query or fragment",
-		"file:///x#y":      "query or fragment",
-		"file:///x%00y":    "zero byte",
-		"file:///x\x7f":    "is not a URL",
-		"file://u@/x":      "names a host",
-		"://":              "is not a URL",
-		"file:///bad%zzet": "is not a URL",
-	} {
-		_, _, err := store.Parse(raw)
-		must.ErrorContains(t, err, want, must.Sprintf("URL %q", raw))
-		must.ErrorContains(t, err, "file:///", must.Sprint("the message says what to write instead"))
-	}
+	must.NoError(t, b.store.Delete(t.Context(), "none/none"))
+	_, err := b.store.Stat(t.Context(), "a/b")
+	must.ErrorIs(t, err, store.ErrNotFound)
+	put(t, b.store, "a/b", "y")
 }
 
-// Whatever is accepted prints as a URL that means the same.
-func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"file:///mnt/store", "file:/a", "file:///a%20b", "file:///a%2Fb", "ftp://x/y", "file:rel", "file:///../..", "file:///%3f%23"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, raw string) {
-		_, path, err := store.Parse(raw)
-		if err != nil {
-			return
-		}
-		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-			t.Fatalf("Parse(%q) gave the path %q", raw, path)
-		}
-		sim := storetest.New()
-		for i := range strings.Count(path, "/") - 1 {
-			parts := strings.SplitN(path, "/", i+3)
-			if err := sim.Mkdir("/" + filepath.Join(parts[:i+2]...)); err != nil {
-				return
-			}
-		}
-		s, err := store.OpenFile(path, sim, true)
-		if err != nil {
-			return
-		}
-		_, again, err := store.Parse(s.URL())
-		if err != nil || again != path {
-			t.Fatalf("%q is printed as %q, which is %q, %v", raw, s.URL(), again, err)
-		}
-	})
+// A store that went away, as a file system that is not mounted, is an error and not an empty store.
+func TestGone(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "store")
+	s, err := store.Open("file://"+root, true)
+	must.NoError(t, err)
+	put(t, s, "a", "x")
+	must.NoError(t, os.Rename(root, root+".away"))
+	_, err = s.List(t.Context(), "")
+	must.ErrorContains(t, err, "the store is gone")
+	_, err = store.Open("file://"+root, false)
+	must.ErrorIs(t, err, store.ErrNotFound)
+	_, err = store.Open("file://"+root+"/below", true) // its parent is not made
+	must.Error(t, err)
 }
 
-// An object that Put called durable is there after a loss of power at any later moment, and one that it did not is
-// there whole or not at all. The process may be killed at one effect and be retried before the power is lost.
-func TestFile_powerLoss(t *testing.T) {
-	const data = "the content"
-	for n := 1; ; n++ {
-		for _, keep := range []bool{false, true} {
+// No file of a finished or failed Put stays behind in tmp.
+func TestNoLeftovers(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "store")
+	s, err := store.Open("file://"+root, true)
+	must.NoError(t, err)
+	put(t, s, "a", "x")
+	_, err = s.Put(t.Context(), "a", strings.NewReader("y"))
+	must.ErrorIs(t, err, store.ErrExists)
+	_, err = s.Put(t.Context(), "b", iotest.ErrReader(io.ErrUnexpectedEOF))
+	must.Error(t, err)
+	left, err := os.ReadDir(filepath.Join(root, "tmp"))
+	must.NoError(t, err)
+	must.SliceEmpty(t, left)
+}
+
+// What was put before a crash at any effect is there after it; what was not, is there whole or not at all.
+func TestCrashEverywhere(t *testing.T) {
+	const content = "content"
+	for _, survive := range []bool{false, true} {
+		for n := 1; ; n++ {
 			sim := storetest.New()
-			put := func() error {
-				s, err := store.OpenFile("/store", sim, true)
-				if err != nil {
-					return err
-				}
-				_, err = s.Put(t.Context(), "a/b/c", strings.NewReader(data))
-				return err
-			}
+			s, err := store.OpenFile("/store", sim, true)
+			must.NoError(t, err)
+			put(t, s, "before", content)
 			sim.CrashAt(n)
-			first := put()
-			if first == nil {
-				must.Greater(t, 8, n, must.Sprint("every effect was tried"))
-				return
+			_, err = s.Put(t.Context(), "a/b/c", strings.NewReader(content))
+			durable := err == nil
+			sim.Reboot(func() bool { return survive })
+			must.EqOp(t, content, get(t, s, "before"))
+			r, err := s.Get(t.Context(), "a/b/c")
+			if err == nil {
+				b, err := io.ReadAll(r)
+				must.NoError(t, err)
+				must.EqOp(t, content, string(b))
+			} else {
+				must.ErrorIs(t, err, store.ErrNotFound)
+				must.False(t, durable, must.Sprintf("effect %d: a durable object is gone", n))
+				put(t, s, "a/b/c", content) // and can be put again
 			}
-			sim.CrashAt(0) // the process is gone, the machine lives: what was written is still visible
-			if err := put(); err != nil && !errors.Is(err, store.ErrExists) {
-				t.Fatalf("retry after a kill at effect %d: %v", n, err)
+			if durable {
+				must.Greater(t, 5, n)
+				break
 			}
-			sim.Reboot(func() bool { return keep })
-			s, err := store.OpenFile("/store", sim, false)
-			must.NoError(t, err, must.Sprintf("killed at effect %d", n))
-			must.Eq(t, data, string(get(t, s, "a/b/c")), must.Sprintf("killed at effect %d", n))
+		}
+	}
+}
+
+// A writer that was killed, without a crash of the machine, may leave an object that is not durable. Whoever is told that
+// it exists must be able to rely on it.
+func TestExistsIsDurable(t *testing.T) {
+	for n := 1; ; n++ {
+		sim := storetest.New()
+		s, err := store.OpenFile("/store", sim, true)
+		must.NoError(t, err)
+		sim.CrashAt(n)
+		_, first := s.Put(t.Context(), "a/b", strings.NewReader("x"))
+		sim.CrashAt(0) // the process is dead, the machine is not
+		_, err = s.Put(t.Context(), "a/b", strings.NewReader("x"))
+		if err != nil {
+			must.ErrorIs(t, err, store.ErrExists)
+		}
+		sim.Reboot(func() bool { return false })
+		must.EqOp(t, "x", get(t, s, "a/b"), must.Sprintf("killed at effect %d", n))
+		if first == nil {
+			return
 		}
 	}
 }
