@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"nomad-spotter/checkpointer/api"
@@ -50,7 +51,7 @@ type head struct {
 // Repository is an opened repository.
 type Repository struct {
 	store   store.Store
-	created int64 // bytes that making the repository took, until a writer reports them
+	created atomic.Int64 // bytes that making the repository took, until a writer reports them
 }
 
 // Open opens the repository in a store. With create, an empty store becomes one.
@@ -80,7 +81,9 @@ func Open(ctx context.Context, s store.Store, create bool) (*Repository, error) 
 	if h.Format != Format {
 		return nil, fmt.Errorf("repository in %s has format %d, this program knows %d: use a newer one", s.URL(), h.Format, Format)
 	}
-	return &Repository{store: s, created: created}, nil
+	r := &Repository{store: s}
+	r.created.Store(created)
+	return r, nil
 }
 
 // URL is the store's URL.
@@ -266,8 +269,7 @@ func (r *Repository) Claim(ctx context.Context, lineage, writer string, now time
 		if err := r.recordSeen(ctx, lineage, last+1); err != nil {
 			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
 		}
-		w := &Writer{repo: r, Lineage: lineage, Epoch: last + 1, unreported: n + r.created}
-		r.created = 0
+		w := &Writer{repo: r, Lineage: lineage, Epoch: last + 1, unreported: n + r.created.Swap(0)}
 		return w, nil
 	}
 }

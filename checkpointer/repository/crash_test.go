@@ -1,0 +1,240 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/shoenig/test/must"
+
+	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/store/storetest"
+)
+
+// histories is how many random histories a normal run tries; SPOTTER_SOAK=N asks for N.
+const histories = 3000
+
+// history is one life of a repository on a disk that crashes. Everything follows from its seed.
+type history struct {
+	t    *testing.T
+	rand *rand.Rand
+	disk *storetest.Sim
+	// durable is what was reported durable: lineage to snapshot to content.
+	durable map[string]map[string]memory
+	next    int64 // step
+	log     []string
+}
+
+func (h *history) note(format string, args ...any) {
+	h.log = append(h.log, fmt.Sprintf(format, args...))
+}
+
+func (h *history) open() (*repository.Repository, error) {
+	s, err := store.OpenFile("/store", h.disk, true)
+	if err != nil {
+		return nil, err
+	}
+	return repository.Open(context.Background(), s, true)
+}
+
+// checkpoint makes content of which much was seen before, so that objects are shared.
+func (h *history) checkpoint() memory {
+	m := memory{name: fmt.Sprintf("c%d", h.rand.IntN(3)), files: map[string]string{}}
+	for i := range h.rand.IntN(4) {
+		m.files[fmt.Sprintf("f%d", i)] = fmt.Sprintf("content %d", h.rand.IntN(6))
+	}
+	return m
+}
+
+// live opens the repository, claims an epoch and publishes until something fails; it stops by itself after some steps.
+func (h *history) live(lineage string, steps int) {
+	r, err := h.open()
+	if err != nil {
+		h.note("open: %v", err)
+		return
+	}
+	w, err := r.Claim(context.Background(), lineage, "test", noon)
+	if err != nil {
+		h.note("claim %s: %v", lineage, err)
+		return
+	}
+	for range steps {
+		h.next++
+		c := h.checkpoint()
+		p, err := w.Publish(context.Background(), h.next, c, noon)
+		if err != nil {
+			h.note("publish %s %d: %v", lineage, h.next, err)
+			return
+		}
+		if h.durable[lineage] == nil {
+			h.durable[lineage] = map[string]memory{}
+		}
+		h.durable[lineage][p.ID] = c
+		h.note("durable %s %s", lineage, p.ID)
+	}
+}
+
+func (h *history) failf(format string, args ...any) {
+	h.t.Helper()
+	for _, l := range h.log {
+		h.t.Log(l)
+	}
+	h.t.Fatalf(format, args...)
+}
+
+// check holds the repository to its promises after a reboot.
+func (h *history) check() {
+	h.t.Helper()
+	ctx := context.Background()
+	r, err := h.open()
+	if err != nil {
+		h.failf("open after the crash: %v", err)
+	}
+	rep, err := r.Verify(ctx, "", nil)
+	if err != nil {
+		h.failf("verify: %v", err)
+	}
+	if len(rep.Damaged) > 0 { // a manifest is written last, so none may lack an object, durable or not
+		h.failf("verify finds damage: %+v", rep.Damaged)
+	}
+	for lineage, want := range h.durable {
+		list, err := r.Snapshots(ctx, lineage)
+		if err != nil {
+			h.failf("list: %v", err)
+		}
+		found := map[string]repository.Snapshot{}
+		for _, s := range list {
+			found[s.ID] = s
+		}
+		for id, c := range want {
+			s, ok := found[id]
+			if !ok {
+				h.failf("durable snapshot %s of %s is gone", id, lineage)
+			}
+			h.same(r, s, c)
+		}
+	}
+}
+
+// same compares a snapshot with what was published, object by object.
+func (h *history) same(r *repository.Repository, s repository.Snapshot, c memory) {
+	h.t.Helper()
+	m, err := r.Manifest(context.Background(), s)
+	if err != nil {
+		h.failf("manifest of %s: %v", s.ID, err)
+	}
+	if m.Name != c.name || len(m.Entries) != len(c.files)+1 {
+		h.failf("snapshot %s is %+v, published was %+v", s.ID, m, c)
+	}
+	for _, e := range m.Entries[1:] {
+		f, err := h.disk.Open("/store/objects/" + e.SHA256[:2] + "/" + e.SHA256)
+		if err != nil {
+			h.failf("object of %s: %v", s.ID, err)
+		}
+		b, err := io.ReadAll(f)
+		if err != nil || string(b) != c.files[e.Path] {
+			h.failf("file %q of %s is %q (%v), published was %q", e.Path, s.ID, b, err, c.files[e.Path])
+		}
+	}
+}
+
+// restore puts the newest snapshot on the real disk; that it is the right one follows from its step.
+func (h *history) restore(lineage string) {
+	h.t.Helper()
+	r, err := h.open()
+	if err != nil {
+		h.failf("open: %v", err)
+	}
+	dir := h.t.TempDir()
+	m, damaged, err := r.Newest(context.Background(), lineage, into(dir))
+	if err != nil || len(damaged) > 0 || m.Step != h.next {
+		h.failf("restore: %+v %v %v, expected step %d", m, damaged, err, h.next)
+	}
+	want := h.durable[lineage][m.ID()]
+	must.EqOp(h.t, want.name, m.Name)
+	must.Eq(h.t, want.files, contents(h.t, filepath.Join(dir, m.Name)))
+}
+
+// crash ends the present life: by a kill of the process, which keeps the disk as it is, or by a crash of the machine.
+func (h *history) crash(kill bool, survive float64) {
+	if kill {
+		h.note("killed after %d effects", h.disk.Effects())
+		h.disk.CrashAt(0)
+		return
+	}
+	h.note("crash after %d effects", h.disk.Effects())
+	h.disk.Reboot(func() bool { return h.rand.Float64() < survive })
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	return &history{t: t, rand: rand.New(rand.NewPCG(seed, 1)), disk: storetest.New(), durable: map[string]map[string]memory{}}
+}
+
+// TestCrashRandom lives many random histories: several lives, each cut short at a random effect, by a kill or a crash.
+func TestCrashRandom(t *testing.T) {
+	n := histories
+	if v := os.Getenv("SPOTTER_SOAK"); v != "" {
+		var err error
+		n, err = strconv.Atoi(v)
+		must.NoError(t, err)
+	}
+	durable := 0
+	for seed := range uint64(n) {
+		h := newHistory(t, seed)
+		h.note("seed %d", seed)
+		survive := []float64{0, 0.2, 0.5, 0.8, 1}[h.rand.IntN(5)]
+		for range 2 + h.rand.IntN(4) {
+			h.disk.CrashAt(1 + h.rand.IntN(80))
+			h.live([]string{"a", "a/b"}[h.rand.IntN(2)], 1+h.rand.IntN(3))
+			h.crash(h.rand.IntN(2) == 0, survive)
+		}
+		h.crash(false, survive)
+		h.check()
+		h.live("a", 1) // a retried publication succeeds
+		if len(h.durable["a"]) == 0 {
+			h.failf("nothing can be published after the crash")
+		}
+		h.crash(false, 0)
+		h.check()
+		for _, d := range h.durable {
+			durable += len(d)
+		}
+		if seed%250 == 0 {
+			h.restore("a")
+		}
+	}
+	must.Greater(t, n, durable) // the histories are worth something
+	t.Logf("%d histories, %d durable snapshots", n, durable)
+}
+
+// TestCrashEverywhere crashes one history at each of its effects, by kill and by crash, and again right after.
+func TestCrashEverywhere(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		for _, survive := range []float64{0, 0.5, 1} {
+			for n := 1; ; n++ {
+				h := newHistory(t, 42)
+				h.live("a", 1)
+				h.disk.CrashAt(n)
+				h.live("a", 2)
+				over := len(h.durable["a"]) == 3
+				h.crash(kill, survive)
+				h.live("a/b", 1) // relies on objects that the dead may have left
+				h.crash(false, 0)
+				h.check()
+				if len(h.durable["a/b"]) != 1 {
+					h.failf("effect %d: nothing can be published after the crash", n)
+				}
+				if over {
+					must.Greater(t, 20, n)
+					break
+				}
+			}
+		}
+	}
+}
