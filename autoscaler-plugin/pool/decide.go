@@ -81,9 +81,9 @@ func Decide(c Config, v View) []Action {
 	d := newDecision(c, v)
 	if v.NomadKnown {
 		d.giveUp()
-		d.keepDraining()
 	}
-	d.fill()
+	d.fillBase()
+	d.fillRest()
 	if v.NomadKnown {
 		d.finishDrains()
 		d.shrink()
@@ -169,48 +169,56 @@ func (d *decision) giveUp() {
 	})
 }
 
-// keepDraining takes back drains while nodes are missing: a node that is there is better than one that must boot.
-func (d *decision) keepDraining() {
-	slices.SortStableFunc(d.draining, func(a, b Node) int { return cmp.Compare(a.PriceUSDPerHour, b.PriceUSDPerHour) })
-	keep := func(wanted func(Node) bool, reason string, args ...any) {
-		i := slices.IndexFunc(d.draining, wanted)
-		n := d.draining[i]
-		d.draining = slices.Delete(d.draining, i, i+1)
-		d.staying = append(d.staying, n)
-		d.act(Undrain, n.Offering, n.ID, reason, args...)
-	}
-	onDemand := func(n Node) bool { return n.Up && n.Kind == cloud.OnDemand }
-	for d.count(cloud.OnDemand) < d.base && slices.ContainsFunc(d.draining, onDemand) {
-		keep(onDemand, "%d of %d base nodes are there", d.count(cloud.OnDemand), d.base)
-	}
-	up := func(n Node) bool { return n.Up }
-	for d.total() < d.Desired && slices.ContainsFunc(d.draining, up) {
-		keep(up, "%d of %d nodes are there", d.total(), d.Desired)
+// fillBase sees to the on-demand base.
+func (d *decision) fillBase() {
+	for d.count(cloud.OnDemand) < d.base {
+		have := fmt.Sprintf("base: %d of %d on-demand nodes are there", d.count(cloud.OnDemand), d.base)
+		if d.undrain(have, func(n Node) bool { return n.Kind == cloud.OnDemand }) {
+			continue
+		}
+		o, ok := d.best(cloud.OnDemand)
+		if !ok {
+			return
+		}
+		d.launch(o, "%s", have)
 	}
 }
 
-// fill launches what is missing: the on-demand base first, then spot, then on-demand where there is no spot.
-func (d *decision) fill() {
-	for d.count(cloud.OnDemand) < d.base {
-		o, ok := d.best(cloud.OnDemand)
-		if !ok {
-			break
-		}
-		d.launch(o, "base: %d of %d on-demand nodes are there", d.count(cloud.OnDemand), d.base)
-	}
+// fillRest sees to the rest: by spot, and by on-demand where there is no spot.
+func (d *decision) fillRest() {
 	for d.total() < d.Desired {
-		missing := fmt.Sprintf("%d of %d nodes are there", d.total(), d.Desired)
-		spot, haveSpot := d.bestSpot()
-		if haveSpot {
-			d.launch(spot, "%s; %s", missing, d.why(spot))
+		have := fmt.Sprintf("%d of %d nodes are there", d.total(), d.Desired)
+		if d.undrain(have, func(Node) bool { return true }) {
+			continue
+		}
+		if spot, ok := d.bestSpot(); ok {
+			d.launch(spot, "%s; %s", have, d.why(spot))
 			continue
 		}
 		fallback, ok := d.best(cloud.OnDemand)
 		if !ok {
 			return // nothing can be had; the next tick tries again
 		}
-		d.launch(fallback, "%s; no spot can be had: %s", missing, d.whyNoSpot(fallback))
+		d.launch(fallback, "%s; no spot can be had: %s", have, d.whyNoSpot(fallback))
 	}
+}
+
+// undrain takes back the drain of the cheapest wanted node: a node that is there is better than one that must boot.
+func (d *decision) undrain(reason string, wanted func(Node) bool) bool {
+	best := -1
+	for i, n := range d.draining {
+		if n.Up && wanted(n) && (best < 0 || n.PriceUSDPerHour < d.draining[best].PriceUSDPerHour) {
+			best = i
+		}
+	}
+	if best < 0 || !d.NomadKnown {
+		return false
+	}
+	n := d.draining[best]
+	d.draining = slices.Delete(d.draining, best, best+1)
+	d.staying = append(d.staying, n)
+	d.act(Undrain, n.Offering, n.ID, "%s; its drain is taken back", reason)
+	return true
 }
 
 func (d *decision) launch(o Choice, format string, args ...any) {
