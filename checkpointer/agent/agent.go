@@ -61,8 +61,7 @@ type Agent struct {
 	lastPoll time.Time
 	polls    int // long polls open on the task socket
 	events   []api.Event
-	answered uint64 // highest request that a durable checkpoint answers
-	stepless bool   // the warning about names without a step was given
+	stepless bool // the warning about names without a step was given
 }
 
 // Run is the agent's life. It returns nil when its work is done, when it was told to quit, or when ctx is done.
@@ -200,9 +199,21 @@ func (a *Agent) pending() int {
 
 // endIfDone ends the agent once the task has ended and nothing is left to save. The caller holds mu.
 func (a *Agent) endIfDone() {
-	if a.finish != nil && a.swept && (a.pending() == 0 || a.super) {
-		time.AfterFunc(farewell, a.quit)
+	if !a.settled() {
+		return
 	}
+	time.AfterFunc(farewell, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.settled() {
+			a.quit()
+		}
+	})
+}
+
+// settled tells whether the task has ended and nothing of it is left to save. The caller holds mu.
+func (a *Agent) settled() bool {
+	return a.finish != nil && a.swept && (a.pending() == 0 || a.super)
 }
 
 // sleep waits, and tells whether it may go on.

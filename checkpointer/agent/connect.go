@@ -143,6 +143,9 @@ func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.
 	}
 	a.state.Epochs[url] = w.Epoch
 	a.save()
+	if err := a.mark(url, w.Epoch); err != nil {
+		a.log.Warn("cannot mark the checkpoint directory with its epoch", "error", err)
+	}
 	if a.repo == repo && a.writer == nil {
 		a.writer = w
 		a.bump()

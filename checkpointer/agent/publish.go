@@ -86,10 +86,10 @@ func (a *Agent) durable(st *stage.Staged, p repository.Published) {
 	cp := checkpoint(st)
 	cp.Snapshot, cp.StoredBytes, cp.DurableAt = p.ID, p.StoredBytes, a.now()
 	a.state.Durable = cp
+	a.state.Answered = max(a.state.Answered, st.Request)
 	a.save()
 	a.event(api.EventDurable, cp, "Checkpoint %d durable in %s (%s, %s new)", cp.Step,
 		seconds(cp.DurableAt.Sub(cp.FinishedAt)), megabytes(cp.RawBytes), megabytes(cp.StoredBytes))
-	a.answered = max(a.answered, st.Request)
 	a.drop(st)
 }
 

@@ -48,7 +48,7 @@ func (a *Agent) ask(c api.CheckpointRequest) (*api.Request, error) {
 		}
 	}
 	a.state.Requests++
-	r := &request{Request: api.Request{ID: a.state.Requests, Reason: c.Reason, At: a.now(), Deadline: c.Deadline, Final: c.Final}}
+	r := &request{Request: api.Request{ID: a.state.Requests, Reason: c.Reason, At: fileTime(a.now()), Deadline: c.Deadline, Final: c.Final}}
 	a.state.Request = r
 	a.save()
 	a.log.Info("checkpoint requested", "request", r.ID, "reason", string(r.Reason), "deadline", r.Deadline, "final", r.Final)
@@ -81,6 +81,16 @@ func (a *Agent) withdraw(id uint64) {
 	a.closed()
 }
 
+// fileTime is the time that a file written now would get: the kernel stamps files with the clock as of its last tick, some
+// milliseconds ago. A request with a later time would not know the answer of a quick task from an older checkpoint.
+func fileTime(now time.Time) time.Time {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
+		return now
+	}
+	return time.Unix(ts.Unix())
+}
+
 // closed follows every change of the last request to closed. The caller holds mu.
 func (a *Agent) closed() {
 	a.save()
@@ -97,9 +107,9 @@ func (a *Agent) resolve() {
 		return
 	}
 	durable := a.state.Durable
-	fulfilled := durable != nil && durable.FinishedAt.After(r.At)
+	fulfilled := durable != nil && !durable.FinishedAt.Before(r.At)
 	if fulfilled && !a.gone && (a.polls > 0 || a.now().Sub(a.lastPoll) < listenGrace) {
-		fulfilled = a.answered >= r.ID
+		fulfilled = a.state.Answered >= r.ID
 	}
 	switch {
 	case fulfilled && (!a.gone || a.swept && a.pending() == 0):
@@ -165,31 +175,13 @@ func (a *Agent) outcome() *api.Outcome {
 	return &api.Outcome{Done: r.Closed, Durable: r.Durable, Checkpoint: a.state.Durable, Pending: a.pending(), Error: r.Error}
 }
 
-// writeRequestFile shows the request in the checkpoint directory. The directory belongs to the task, so nothing in it is
-// followed.
-func (a *Agent) writeRequestFile(r api.Request) (err error) {
+// writeRequestFile shows the request in the checkpoint directory.
+func (a *Agent) writeRequestFile(r api.Request) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(a.conf.CheckpointDir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	const tmp = api.RequestFile + ".tmp"
-	if err := root.RemoveAll(tmp); err != nil {
-		return err
-	}
-	f, err := root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Chown(a.conf.UID, a.conf.GID), f.Close()); err != nil {
-		return err
-	}
-	return root.Rename(tmp, api.RequestFile)
+	return a.writeForTask(api.RequestFile, b)
 }
 
 func (a *Agent) removeRequestFile() {

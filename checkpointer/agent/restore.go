@@ -23,6 +23,7 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last error
+	left := a.marked()
 	for {
 		if !a.await(ctx, timeout, func() bool { return a.repo != nil }) {
 			if last == nil {
@@ -30,10 +31,13 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 			}
 			return nil, fmt.Errorf("no checkpoint store could be reached within %s: %w", timeout, last)
 		}
+		a.mu.Lock()
+		before := left[a.storeURL]
+		a.mu.Unlock()
 		repo, w, err := a.claim(ctx)
 		if err == nil {
 			var r *api.Restored
-			if r, err = a.restoreFrom(ctx, repo, w); err == nil {
+			if r, err = a.restoreFrom(ctx, repo, w, before); err == nil {
 				return r, nil
 			}
 			if errors.Is(err, repository.ErrNoSnapshot) {
@@ -51,10 +55,16 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 	}
 }
 
-func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w *repository.Writer) (*api.Restored, error) {
+// restoreFrom restores from a repository. before is the epoch of the run that left the directory as it is: what is in it
+// counts only if nobody else has written the lineage since.
+func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w *repository.Writer, before uint64) (*api.Restored, error) {
 	local, entries, err := a.newestLocal()
 	if err != nil {
 		return nil, err
+	}
+	if local != nil && w.Epoch != before+1 {
+		a.log.Info("checkpoints in the directory are passed over: they are not of the lineage's last epoch", "epoch", before, "last_epoch", w.Epoch-1)
+		local = nil
 	}
 	list, err := repo.Snapshots(ctx, a.conf.Lineage)
 	if err != nil {
@@ -95,7 +105,7 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 		a.log.Info("the lineage has no checkpoint yet", "lineage", a.conf.Lineage)
 	}
 	for _, e := range entries {
-		if step, ok := detect.Step(e.Name); !ok || step <= floor || !e.Renamed || (m != nil && e.Name == m.Name && floor == m.Step) {
+		if step, ok := detect.Step(e.Name); !ok || local == nil || step <= floor || !e.Renamed || (m != nil && e.Name == m.Name && floor == m.Step) {
 			a.detector.Handled(e.Name, e.Signature)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -61,22 +62,25 @@ func (a *Agent) serve(ctx context.Context, wg *sync.WaitGroup) error {
 	return nil
 }
 
-// listen serves a socket that only uid may use. Its directory is made for it alone, so that nobody can get in between
-// the socket's creation and the change of its owner.
+// listen serves a socket that only uid may use. A directory that is missing is made for it alone. Nothing of a path that
+// the task may have put in the socket's place is followed.
 func (a *Agent) listen(ctx context.Context, wg *sync.WaitGroup, path string, h http.Handler, uid, gid int) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+	if dir := filepath.Dir(path); !isDir(dir) {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Lchown(dir, uid, gid)); err != nil {
+			return err
+		}
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	var lc net.ListenConfig
+	old := syscall.Umask(0o177) // nothing else makes files yet
 	l, err := lc.Listen(ctx, "unix", path)
+	syscall.Umask(old)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.Chmod(path, 0o600), os.Chown(path, uid, gid), os.Chown(dir, uid, gid)); err != nil {
+	if err := os.Lchown(path, uid, gid); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	srv := &http.Server{
@@ -96,6 +100,11 @@ func (a *Agent) listen(ctx context.Context, wg *sync.WaitGroup, path string, h h
 		}
 	})
 	return nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 type handler func(ctx context.Context, r *http.Request) (any, error)
@@ -223,8 +232,7 @@ func (a *Agent) handleFinish(ctx context.Context, f api.FinishRequest) (any, err
 		a.bump()
 	}
 	a.mu.Unlock()
-	settled := func() bool { return a.swept && (a.pending() == 0 || a.super) }
-	ok := a.await(ctx, max(0, f.Deadline.Sub(a.now())), settled)
+	ok := a.await(ctx, max(0, f.Deadline.Sub(a.now())), a.settled)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := &api.Outcome{Done: ok, Durable: ok && !a.super && a.state.Durable != nil, Checkpoint: a.state.Durable, Pending: a.pending()}

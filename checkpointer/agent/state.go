@@ -19,6 +19,7 @@ type state struct {
 	Events   uint64             `json:"events"`   // number of the last event
 	Requests uint64             `json:"requests"` // number of the last request
 	Request  *request           `json:"request,omitempty"`
+	Answered uint64             `json:"answered"` // highest request that a durable checkpoint answers
 	Ready    bool               `json:"ready"`
 	Resumed  *api.Checkpoint    `json:"resumed,omitempty"`
 	Last     *api.Checkpoint    `json:"last,omitempty"`

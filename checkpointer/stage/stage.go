@@ -176,7 +176,7 @@ func (s *Stage) add(seq uint64, t *Tree, m Meta) (*Staged, error) {
 func copyFile(dir, name, dst string, want Stat) (err error) {
 	src, err := openBeneath(dir, name)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrChanged, err)
+		return asChanged(err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	if info, err := src.Stat(); err != nil {

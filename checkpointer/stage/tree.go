@@ -131,9 +131,19 @@ func (t *Tree) Entries() []repository.Entry {
 func (t *Tree) Open(path string) (io.ReadCloser, error) {
 	f, err := openBeneath(t.dir, filepath.Join(t.name, path))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrChanged, err)
+		return nil, asChanged(err)
 	}
 	return f, nil
+}
+
+// asChanged says that a checkpoint is not what it was, unless err is this machine's own trouble: that passes.
+func asChanged(err error) error {
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.EINTR} {
+		if errors.Is(err, passing) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrChanged, err)
 }
 
 // openBeneath opens a regular file for reading without leaving dir and without waiting, as for a pipe's other end.
@@ -160,7 +170,7 @@ func openBeneath(dir, path string) (*os.File, error) {
 func (t *Tree) Check() error {
 	now, err := Scan(t.dir, t.name)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrChanged, err)
+		return asChanged(err)
 	}
 	if !slices.Equal(t.stats, now.stats) {
 		return fmt.Errorf("%w: %s", ErrChanged, filepath.Join(t.dir, t.name))

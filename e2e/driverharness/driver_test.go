@@ -89,7 +89,7 @@ func TestDriver_ExitCodeAndLogs(t *testing.T) {
 	}
 	must.NoError(t, h.DestroyTask(tc.ID, true))
 	_, err := h.InspectTask(tc.ID)
-	must.ErrorIs(t, err, drivers.ErrTaskNotFound)
+	must.ErrorContains(t, err, drivers.ErrTaskNotFound.Error())
 }
 
 func TestDriver_StopIsIdempotent(t *testing.T) {
