@@ -297,7 +297,7 @@ func (c *Cluster) TaskProcesses(i Instance, match func(command string) bool) []P
 	var out []Process
 	for _, p := range c.OwnProcesses(match) {
 		groups, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID), "cgroup")) // unreadable: it has just ended
-		if bytes.Contains(groups, []byte(c.values.CgroupParent+"/"+i.ID+"/tasks/")) {
+		if bytes.Contains(groups, []byte(c.values.CgroupParent+"/"+i.ID+"/containers/")) {
 			out = append(out, p)
 		}
 	}

@@ -180,18 +180,19 @@ func (d *demo) reclaim(ctx context.Context) error {
 	d.result.notice, d.result.deadline = d.spot.NoticedAt, d.spot.Deadline
 	d.event(clock(d.spot.NoticedAt), "notice for %s: it ends at %s", d.spot.ID, clock(d.spot.Deadline))
 
-	events := map[string]*time.Time{"Interruption notice": &d.result.noticeSeen, "durable": &d.result.durable}
-	for _, prefix := range []string{"Interruption notice", "durable"} {
+	for _, text := range []string{"Interruption notice", "durable"} {
 		var e cluster.Event
-		err := d.wait(ctx, notice, "task event: "+prefix, func() bool {
+		err := d.wait(ctx, notice, "task event: "+text, func() bool {
 			var ok bool
-			e, ok = d.eventAfter(ctx, d.old, prefix, d.result.notice)
+			e, ok = d.eventAfter(ctx, d.old, text, d.result.notice)
 			return ok
 		})
 		if err != nil {
 			return err
 		}
-		*events[prefix] = e.At
+		if d.result.noticeSeen.IsZero() {
+			d.result.noticeSeen = e.At
+		}
 		d.event(d.since(e.At), "%s", e.Message)
 	}
 	return nil
@@ -228,6 +229,12 @@ func (d *demo) move(ctx context.Context) error {
 	d.new = after.Alloc
 	d.result.running = after.First.At
 	d.result.stepsLost = before.Last.Step - after.Resumed
+	// The checkpoint that counts is the one that the replacement went on from.
+	e, ok := d.eventAfter(ctx, d.old, fmt.Sprintf("Checkpoint %d durable", after.Resumed), d.result.notice)
+	if !ok {
+		return fmt.Errorf("no task event says that checkpoint %d, which the replacement went on from, became durable", after.Resumed)
+	}
+	d.result.durable = e.At
 	if e, ok := d.eventAfter(ctx, d.new, "Restored", d.result.notice); ok {
 		d.event(d.since(e.At), "%s", e.Message)
 	}

@@ -68,17 +68,20 @@ func (r *result) print(s *screen) {
 		s.clear()
 		fmt.Fprintf(s.w, "   %-26s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	for _, t := range []struct {
+	type moment struct {
 		name string
 		at   time.Time
-	}{
+	}
+	line := []moment{
 		{"notice", r.notice},
 		{"seen by the driver", r.noticeSeen},
 		{"checkpoint durable", r.durable},
 		{"replacement trains", r.running},
 		{"pool's new node launched", r.replaced},
 		{"instance gone", r.gone},
-	} {
+	}
+	slices.SortStableFunc(line, func(a, b moment) int { return a.at.Compare(b.at) })
+	for _, t := range line {
 		row(t.name, "%s  +%.2f s", clock(t.at), r.after(t.at))
 	}
 	row("steps lost", "%d", r.stepsLost)
