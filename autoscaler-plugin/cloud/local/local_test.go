@@ -257,15 +257,35 @@ func TestTerminate(t *testing.T) {
 	r, err := readRecord(p.dir("od-1"))
 	must.NoError(t, err)
 
+	own, other := cgroup(t, "spotter-od-1"), cgroup(t, "spotter-od-12")
+	must.NoError(t, os.MkdirAll(filepath.Join(own, "shared"), 0o755))
+
 	must.NoError(t, p.Terminate(t.Context(), "od-1", "scaled in"))
 	must.Eq(t, 0, countProcesses(mark))
 	gone := find(t, p, "od-1")
 	must.Eq(t, cloud.Gone, gone.State)
 	must.Eq(t, "scaled in", gone.Reason)
+	must.True(t, gone.Terminated)
+	must.DirNotExists(t, own)
+	must.DirExists(t, other)
 	must.False(t, r.Supervisor.alive())
 	must.NoError(t, p.Terminate(t.Context(), "od-1", "again"))
 	must.Eq(t, gone, find(t, p, "od-1"))
 	must.ErrorIs(t, p.Terminate(t.Context(), "od-9", ""), cloud.ErrNotFound)
+}
+
+// cgroup makes a cgroup in whichever hierarchy this machine has.
+func cgroup(t *testing.T, name string) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {
+		dir := filepath.Join(root, name)
+		if os.Mkdir(dir, 0o755) == nil {
+			t.Cleanup(func() { _ = os.Remove(dir) })
+			return dir
+		}
+	}
+	t.Skip("no cgroup can be made here")
+	return ""
 }
 
 // A killed supervisor takes its instance along, and the list says so.

@@ -3,8 +3,11 @@ package local
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -177,9 +180,32 @@ func cgroupsOf(pid int) []string {
 	return dirs
 }
 
-// removeCgroups removes cgroup directories that are empty by now. rmdir never removes one with processes or children.
-func removeCgroups(dirs []string) {
-	for _, dir := range dirs {
+// removeCgroups removes what an ended instance left below /sys/fs/cgroup: the cgroups that its processes were in, and
+// those named after it, with all below them. rmdir removes no cgroup that has processes.
+func removeCgroups(id string, processDirs []string) {
+	for _, dir := range processDirs {
 		_ = os.Remove(dir)
+	}
+	named := regexp.MustCompile(`(^|[^A-Za-z0-9])` + regexp.QuoteMeta(id) + `($|[^A-Za-z0-9])`) // od-1, not od-12
+	for _, pattern := range []string{"/sys/fs/cgroup/*" + id + "*", "/sys/fs/cgroup/*/*" + id + "*"} {
+		roots, err := filepath.Glob(pattern)
+		if err != nil {
+			continue // an ID is a plain name, no pattern
+		}
+		for _, root := range roots {
+			if !named.MatchString(filepath.Base(root)) {
+				continue
+			}
+			var dirs []string
+			_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && entry.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+			for _, dir := range slices.Backward(dirs) {
+				_ = os.Remove(dir)
+			}
+		}
 	}
 }

@@ -324,6 +324,7 @@ func (p *Provider) mourn(ctx context.Context, dir, reason string, terminated boo
 	if r.Supervisor.PID == 0 && !terminated {
 		reason = "its launch was broken off"
 	}
+	removeCgroups(r.ID, nil)
 	r.end(p.now(), reason)
 	r.Terminated = terminated
 	if err := writeRecord(r); err != nil {

@@ -314,7 +314,7 @@ func (s *supervisor) kill(reason string) error {
 
 // bury records the end and clears away what the instance left.
 func (s *supervisor) bury(reason, tail string, cgroups []string) error {
-	removeCgroups(cgroups)
+	removeCgroups(s.snapshot().ID, cgroups)
 	err := s.update(func(r *record) error {
 		r.end(time.Now(), reason)
 		r.Terminated = s.terminated
