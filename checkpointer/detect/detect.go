@@ -128,7 +128,8 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 
 // Left returns what a task left finished when it ended. Nobody writes any more, so there is nothing to wait for; but a
 // file that the end of the task may have cut short, written under its final name and never seen without its writer, is
-// not finished unless the task ended well (clean).
+// not finished unless the task ended well (clean). Nor is a directory that was being filled under its final name: without
+// a writer it may have been between two files.
 func (d *Detector) Left(list []Entry, clean bool) []Entry {
 	var out []Entry
 	for _, e := range list {
@@ -136,7 +137,7 @@ func (d *Detector) Left(list []Entry, clean bool) []Entry {
 			continue
 		}
 		s, ok := d.since[e.Name]
-		quiet := ok && s.signature == e.Signature && s.idle
+		quiet := ok && s.signature == e.Signature && s.idle && !e.Dir
 		if clean || e.Renamed || quiet {
 			out = append(out, e)
 		}

@@ -1,0 +1,158 @@
+package detect
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/shoenig/test/must"
+	"golang.org/x/sys/unix"
+)
+
+func all(string) bool { return true }
+
+func look1(t *testing.T, dir, name string) Entry {
+	t.Helper()
+	list, err := List(dir, func(n string) bool { return n == name }, all)
+	must.NoError(t, err)
+	must.Len(t, 1, list)
+	return list[0]
+}
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	must.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+}
+
+// leases skips, visibly, where the file system cannot tell who writes.
+func leases(t *testing.T, dir string) {
+	t.Helper()
+	writeFile(t, filepath.Join(dir, "probe"), "x")
+	if look1(t, dir, "probe").NoLease {
+		t.Skipf("the file system of %s has no leases", dir)
+	}
+}
+
+// Real descriptors: whoever has a file open for writing makes its checkpoint busy, and readers do not.
+func TestListBusy(t *testing.T) {
+	dir := t.TempDir()
+	leases(t, dir)
+	writeFile(t, filepath.Join(dir, "c/sub/model"), "x")
+	writeFile(t, filepath.Join(dir, "other"), "x")
+	must.False(t, look1(t, dir, "c").Busy)
+	for flag, busy := range map[int]bool{os.O_RDONLY: false, os.O_WRONLY: true, os.O_RDWR: true, os.O_WRONLY | os.O_APPEND: true} {
+		f, err := os.OpenFile(filepath.Join(dir, "c/sub/model"), flag, 0)
+		must.NoError(t, err)
+		must.EqOp(t, busy, look1(t, dir, "c").Busy, must.Sprint(flag))
+		must.False(t, look1(t, dir, "other").Busy)
+		must.NoError(t, f.Close())
+		must.False(t, look1(t, dir, "c").Busy)
+	}
+	// Without a probe nothing is said.
+	f, err := os.OpenFile(filepath.Join(dir, "other"), os.O_WRONLY, 0)
+	must.NoError(t, err)
+	list, err := List(dir, all, func(string) bool { return false })
+	must.NoError(t, err)
+	for _, e := range list {
+		must.False(t, e.Busy || e.NoLease)
+	}
+	must.NoError(t, f.Close())
+}
+
+// A probe must not hold up a writer: the lease is given back at once.
+func TestListDoesNotBlockWriters(t *testing.T) {
+	dir := t.TempDir()
+	leases(t, dir)
+	path := filepath.Join(dir, "c")
+	writeFile(t, path, "x")
+	for range 200 {
+		look1(t, dir, "c")
+		began := time.Now()
+		f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0) // fails if a lease is still held
+		must.NoError(t, err)
+		must.NoError(t, f.Close())
+		must.Less(t, time.Second, time.Since(began))
+	}
+}
+
+func TestListRenamed(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "inplace"), "x")
+	writeFile(t, filepath.Join(dir, "file.tmp"), "x")
+	writeFile(t, filepath.Join(dir, "dir.tmp/model"), "x")
+	writeFile(t, filepath.Join(dir, "filled/model"), "x")
+	tick(t, dir)
+	must.NoError(t, os.Rename(filepath.Join(dir, "file.tmp"), filepath.Join(dir, "file")))
+	must.NoError(t, os.Rename(filepath.Join(dir, "dir.tmp"), filepath.Join(dir, "dir")))
+	for name, want := range map[string]bool{"inplace": false, "file": true, "dir": true, "filled": false} {
+		must.EqOp(t, want, look1(t, dir, name).Renamed, must.Sprint(name))
+	}
+	tick(t, dir)
+	writeFile(t, filepath.Join(dir, "file"), "again, in place")
+	must.False(t, look1(t, dir, "file").Renamed)
+}
+
+// tick waits until the clock of the file system has moved on.
+func tick(t *testing.T, dir string) {
+	t.Helper()
+	path := filepath.Join(dir, ".tick")
+	stamp := func() time.Time {
+		must.NoError(t, os.WriteFile(path, nil, 0o644))
+		now := time.Now()
+		must.NoError(t, os.Remove(path))
+		return now
+	}
+	begin := stamp()
+	for stamp().Sub(begin) < 20*time.Millisecond {
+		continue
+	}
+}
+
+// Every kind of change changes the signature; looking does not.
+func TestListSignature(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "c/model"), "x")
+	writeFile(t, filepath.Join(dir, "c/sub/o"), "x")
+	last := look1(t, dir, "c").Signature
+	must.EqOp(t, last, look1(t, dir, "c").Signature)
+	for name, change := range map[string]func() error{
+		"content": func() error { return os.WriteFile(filepath.Join(dir, "c/model"), []byte("y"), 0o644) },
+		"size":    func() error { return os.WriteFile(filepath.Join(dir, "c/model"), []byte("longer"), 0o644) },
+		"mode":    func() error { return os.Chmod(filepath.Join(dir, "c/model"), 0o600) },
+		"name":    func() error { return os.Rename(filepath.Join(dir, "c/sub/o"), filepath.Join(dir, "c/sub/p")) },
+		"new":     func() error { return os.WriteFile(filepath.Join(dir, "c/new"), nil, 0o644) },
+	} {
+		tick(t, dir)
+		must.NoError(t, change())
+		now := look1(t, dir, "c").Signature
+		must.NotEqOp(t, last, now, must.Sprint(name))
+		last = now
+	}
+}
+
+func TestListKinds(t *testing.T) {
+	dir := t.TempDir()
+	must.NoError(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
+	must.NoError(t, os.MkdirAll(filepath.Join(dir, "hollow/sub"), 0o755))
+	writeFile(t, filepath.Join(dir, "half/model"), "x")
+	writeFile(t, filepath.Join(dir, "half/sub/shard.tmp"), "x")
+	writeFile(t, filepath.Join(dir, "whole/sub/model"), "x")
+	writeFile(t, filepath.Join(dir, "file"), "")
+	must.NoError(t, os.Symlink("whole", filepath.Join(dir, "latest")))
+	must.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, "out")))
+	must.NoError(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o644))
+	list, err := List(dir, all, all)
+	must.NoError(t, err)
+	type kind struct{ dir, partial bool }
+	got := map[string]kind{}
+	for _, e := range list {
+		got[e.Name] = kind{e.Dir, e.Partial}
+	}
+	must.Eq(t, map[string]kind{
+		"empty": {true, true}, "hollow": {true, true}, "half": {true, true}, "whole": {true, false}, "file": {false, false},
+	}, got)
+	_, err = List(filepath.Join(dir, "none"), all, all)
+	must.ErrorIs(t, err, os.ErrNotExist)
+}

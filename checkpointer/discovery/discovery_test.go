@@ -1,0 +1,197 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	consul "github.com/hashicorp/consul/api"
+	"github.com/shoenig/test/must"
+
+	"nomad-spotter/checkpointer/api"
+)
+
+func entry(node, url, priority string) *consul.ServiceEntry {
+	meta := map[string]string{}
+	if url != "" {
+		meta["url"] = url
+	}
+	if priority != "" {
+		meta["priority"] = priority
+	}
+	return &consul.ServiceEntry{Node: &consul.Node{Node: node}, Service: &consul.AgentService{Meta: meta}}
+}
+
+func TestOrder(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		list     []*consul.ServiceEntry
+		want     []Store
+		nameless int
+	}{
+		{"none", nil, nil, 0},
+		{"nearest first", []*consul.ServiceEntry{entry("n1", "file:///b", ""), entry("n2", "file:///a", "")},
+			[]Store{{"file:///b", 100, "n1"}, {"file:///a", 100, "n2"}}, 0},
+		{"priority before nearness", []*consul.ServiceEntry{entry("n1", "file:///b", ""), entry("n2", "file:///a", "99"), entry("n3", "file:///c", "101")},
+			[]Store{{"file:///a", 99, "n2"}, {"file:///b", 100, "n1"}, {"file:///c", 101, "n3"}}, 0},
+		{"negative", []*consul.ServiceEntry{entry("n1", "file:///b", "0"), entry("n2", "file:///a", "-1")},
+			[]Store{{"file:///a", -1, "n2"}, {"file:///b", 0, "n1"}}, 0},
+		{"wrong priority", []*consul.ServiceEntry{entry("n1", "file:///b", "high")}, []Store{{"file:///b", 100, "n1"}}, 0},
+		{"one store on many nodes", []*consul.ServiceEntry{entry("n1", "file:///a", "5"), entry("n2", "file:///a", "1")},
+			[]Store{{"file:///a", 5, "n1"}}, 0},
+		{"without a URL", []*consul.ServiceEntry{entry("n1", "", "1"), entry("n2", "file:///a", "")}, []Store{{"file:///a", 100, "n2"}}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, nameless := stores(c.list)
+			must.Eq(t, c.want, got)
+			must.EqOp(t, c.nameless, nameless)
+		})
+	}
+}
+
+func TestNew(t *testing.T) {
+	_, err := New(api.ConsulConfig{Address: "ftp://127.0.0.1", Service: "s"})
+	must.ErrorContains(t, err, `consul.address "ftp://127.0.0.1"`)
+}
+
+// fake answers as Consul does, and checks what it is asked.
+func fake(t *testing.T, answer string) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.URL.Path != "/v1/health/service/checkpoint-store" || q.Get("passing") != "1" || q.Get("near") != "_agent" ||
+			q.Get("dc") != "dc7" || r.Header.Get("X-Consul-Token") != "secret" {
+			t.Errorf("asked %s with token %q", r.URL, r.Header.Get("X-Consul-Token"))
+		}
+		if answer == "" {
+			http.Error(w, "no cluster leader", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, answer)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func TestStores(t *testing.T) {
+	ask := func(answer string) ([]Store, error) {
+		c, err := New(api.ConsulConfig{Address: fake(t, answer), Token: "secret", Datacenter: "dc7", Service: "checkpoint-store"})
+		must.NoError(t, err)
+		return c.Stores(t.Context())
+	}
+	got, err := ask(`[{"Node":{"Node":"n1"},"Service":{"Meta":{"url":"file:///a","priority":"7"}}}]`)
+	must.NoError(t, err)
+	must.Eq(t, []Store{{"file:///a", 7, "n1"}}, got)
+	_, err = ask(`[]`)
+	must.ErrorContains(t, err, `service checkpoint-store has no healthy instance with a store URL in Consul (0 without one): register it with meta url`)
+	_, err = ask(`[{"Node":{"Node":"n1"},"Service":{}}]`)
+	must.ErrorContains(t, err, "(1 without one)")
+	_, err = ask("")
+	must.ErrorContains(t, err, "find service checkpoint-store in Consul")
+	must.ErrorContains(t, err, "no cluster leader")
+}
+
+// A Consul that does not answer does not hold up its caller.
+func TestStoresTimeout(t *testing.T) {
+	release := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer srv.Close()
+	defer close(release)
+	c, err := New(api.ConsulConfig{Address: srv.URL, Service: "s"})
+	must.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = c.Stores(ctx)
+	must.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// consulBinary finds Consul on the PATH or among the engines, or skips.
+func consulBinary(t *testing.T) string {
+	t.Helper()
+	if p, err := exec.LookPath("consul"); err == nil {
+		return p
+	}
+	cache, err := os.UserCacheDir()
+	must.NoError(t, err)
+	p := filepath.Join(cache, "spotter/bin/consul")
+	if _, err := os.Stat(p); err != nil {
+		t.Skipf("no consul binary on the PATH or at %s: run `make engines`", p)
+	}
+	return p
+}
+
+// freePorts returns ports of 127.0.0.1 that nobody uses at the moment.
+func freePorts(t *testing.T, n int) []int {
+	t.Helper()
+	var out []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must.NoError(t, err)
+		defer l.Close()
+		addr, ok := l.Addr().(*net.TCPAddr)
+		must.True(t, ok)
+		out = append(out, addr.Port)
+	}
+	return out
+}
+
+// TestRealConsul registers stores with a real Consul agent.
+func TestRealConsul(t *testing.T) {
+	bin := consulBinary(t)
+	p := freePorts(t, 4)
+	log, err := os.Create(filepath.Join(t.TempDir(), "consul.log"))
+	must.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), bin, "agent", "-dev", "-bind", "127.0.0.1", "-client", "127.0.0.1", "-node", "n1",
+		"-http-port", fmt.Sprint(p[0]), "-server-port", fmt.Sprint(p[1]), "-serf-lan-port", fmt.Sprint(p[2]), "-serf-wan-port", fmt.Sprint(p[3]),
+		"-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1", "-log-level", "warn")
+	cmd.Stdout, cmd.Stderr = log, log
+	must.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() //nolint:errcheck // it may have ended
+		_ = cmd.Wait()         //nolint:errcheck // it was killed
+		_ = log.Close()        //nolint:errcheck // only read by people
+	})
+	address := fmt.Sprintf("http://127.0.0.1:%d", p[0])
+	client, err := consul.NewClient(&consul.Config{Address: address})
+	must.NoError(t, err)
+	register := func(id string, meta map[string]string, status string) error {
+		return client.Agent().ServiceRegister(&consul.AgentServiceRegistration{
+			ID: id, Name: "checkpoint-store", Meta: meta,
+			Check: &consul.AgentServiceCheck{TTL: "1h", Status: status},
+		})
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := register("far", map[string]string{"url": "file:///far", "priority": "200"}, "passing")
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			b, _ := os.ReadFile(log.Name()) //nolint:errcheck // only for the message
+			t.Fatalf("consul does not come up: %v\n%s", err, b)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	must.NoError(t, register("near", map[string]string{"url": "file:///near", "priority": "1"}, "passing"))
+	must.NoError(t, register("ill", map[string]string{"url": "file:///ill", "priority": "0"}, "critical"))
+	must.NoError(t, register("nameless", nil, "passing"))
+	c, err := New(api.ConsulConfig{Address: address, Service: "checkpoint-store"})
+	must.NoError(t, err)
+	want := []Store{{"file:///near", 1, "n1"}, {"file:///far", 200, "n1"}}
+	for {
+		got, err := c.Stores(t.Context())
+		if err == nil && len(got) == len(want) {
+			must.Eq(t, want, got)
+			return
+		}
+		must.True(t, time.Now().Before(deadline), must.Sprintf("%v %v", got, err))
+		time.Sleep(50 * time.Millisecond)
+	}
+}
