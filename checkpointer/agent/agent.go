@@ -88,6 +88,7 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 		return err
 	}
 	a.reattach()
+	a.renewRequestFile()
 	for _, loop := range []func(context.Context){a.connect, a.watch, a.publishLoop, a.deadlines} {
 		wg.Go(func() { loop(ctx) })
 	}

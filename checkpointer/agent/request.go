@@ -184,6 +184,21 @@ func (a *Agent) writeRequestFile(r api.Request) error {
 	return a.writeForTask(api.RequestFile, b)
 }
 
+// renewRequestFile makes the request file say what the state says: an earlier run of the task may have left one, and this
+// agent may have been killed before it wrote or removed its own.
+func (a *Agent) renewRequestFile() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.state.Request
+	if r == nil || !r.visible() {
+		a.removeRequestFile()
+		return
+	}
+	if err := a.writeRequestFile(r.Request); err != nil {
+		a.log.Warn("cannot write the request file", "error", err)
+	}
+}
+
 func (a *Agent) removeRequestFile() {
 	root, err := os.OpenRoot(a.conf.CheckpointDir)
 	if err == nil {
