@@ -31,7 +31,7 @@ const (
 type Program struct {
 	Openers     map[string]pool.Opener // providers by their name in a pool file
 	RunInstance func(ctx context.Context, dir string, log hclog.Logger) error
-	RunInit     func(dir string) error
+	RunInit     func(ctx context.Context, dir string) error
 	Version     string
 	Stdout      io.Writer
 	Stderr      io.Writer

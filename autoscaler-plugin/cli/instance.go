@@ -34,11 +34,11 @@ func (p Program) init() *cobra.Command {
 		Short:  "Run the processes of one instance of the local provider (started by its supervisor)",
 		Hidden: true,
 		Args:   noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
 				return usageError{errors.New("init: --dir is missing")}
 			}
-			return p.RunInit(dir)
+			return p.RunInit(cmd.Context(), dir)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "directory of the instance")

@@ -52,9 +52,9 @@ Exit codes: 0 shown, 1 the pool file, the state or a provider could not be read,
 
 // printReport writes a report for people.
 func printReport(w io.Writer, r pool.Report, now time.Time, all bool) error {
-	desired := "not set"
+	desired := "no desired count yet"
 	if r.Desired != nil {
-		desired = fmt.Sprint(*r.Desired)
+		desired = fmt.Sprintf("%d desired", *r.Desired)
 	}
 	live := 0
 	for _, i := range r.Instances {
@@ -63,7 +63,7 @@ func printReport(w io.Writer, r pool.Report, now time.Time, all bool) error {
 		}
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "Pool %s: %s desired, %d live, %d ended\n\n", r.Pool, desired, live, len(r.Instances)-live)
+	fmt.Fprintf(&out, "Pool %s: %s, %d live, %d ended\n\n", r.Pool, desired, live, len(r.Instances)-live)
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "INSTANCE\tOFFERING\tKIND\tREGION\tUSD/H\tSTATE\tHOURS\tUSD\tNOTE")
 	for _, i := range r.Instances {

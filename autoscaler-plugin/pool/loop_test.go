@@ -132,12 +132,15 @@ func (n *memoryNomad) set(f func()) error {
 func (n *memoryNomad) drain(_ context.Context, id, _ string) error {
 	return n.set(func() { n.drained[id] = time.Now() })
 }
+
 func (n *memoryNomad) undrain(_ context.Context, id string) error {
 	return n.set(func() { delete(n.drained, id) })
 }
+
 func (n *memoryNomad) stopWork(_ context.Context, id string) error {
 	return n.set(func() { n.work[id] = 0 })
 }
+
 func (n *memoryNomad) purge(_ context.Context, id string) error {
 	return n.set(func() { n.purged = append(n.purged, id) })
 }

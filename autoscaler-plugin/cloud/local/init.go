@@ -20,11 +20,13 @@ const waitForTimeout = time.Minute
 // RunInit is the first process of an instance's PID namespace. It starts the instance's processes in order, reaps
 // whatever is orphaned, and ends when one of the processes does, after it has written which and how. When it ends, or
 // is killed, the kernel kills everything else in the namespace: containers in namespaces nested in it too.
-func RunInit(dir string) error {
+func RunInit(ctx context.Context, dir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("run init: this is process %d, not the first of a PID namespace; it is started by `%s`", os.Getpid(), InstanceCommand)
 	}
-	// Signals from within the namespace must not end it. Caught, not ignored: children would inherit "ignored".
+	// Signals from within the namespace must not end it, nor the context that they end. Caught, not ignored: children
+	// would inherit "ignored".
+	ctx = context.WithoutCancel(ctx)
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	var s spec
 	if err := readJSON(filepath.Join(dir, specFile), &s); err != nil {
@@ -43,7 +45,7 @@ func RunInit(dir string) error {
 		if p.WaitFor == "" {
 			continue
 		}
-		if name, how := awaitPath(p, started); how != "" {
+		if name, how := awaitPath(ctx, p, started); how != "" {
 			return die(dir, name, how)
 		}
 	}
@@ -100,8 +102,8 @@ func startProcess(dir string, p process) (int, error) {
 
 // awaitPath waits until the path of p's wait_for exists. It returns a process and how it ended, if one did meanwhile or
 // if the path did not come in time.
-func awaitPath(p process, started map[int]string) (name, how string) {
-	ctx, cancel := context.WithTimeout(context.Background(), waitForTimeout)
+func awaitPath(ctx context.Context, p process, started map[int]string) (name, how string) {
+	ctx, cancel := context.WithTimeout(ctx, waitForTimeout)
 	defer cancel()
 	for {
 		if _, err := os.Stat(p.WaitFor); err == nil {

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		case InstanceCommand:
 			err = RunInstance(context.Background(), os.Args[3], hclog.New(&hclog.LoggerOptions{JSONFormat: true}))
 		case InitCommand:
-			err = RunInit(os.Args[3])
+			err = RunInit(context.Background(), os.Args[3])
 		case "launch":
 			err = launchAndDie(os.Args[3])
 		}
@@ -375,7 +375,7 @@ func TestReclaim(t *testing.T) {
 	must.NoError(t, err)
 	two, err := readRecord(p.dir("od-2"))
 	must.NoError(t, err)
-	must.NotEq(t, one.PortBase, two.PortBase)
+	must.NotEq(t, one.Ports, two.Ports)
 
 	res, text := request1(t, http.MethodPost, one.MetadataURL+adminReclaim, `{"notice":"soon"}`)
 	must.Eq(t, http.StatusBadRequest, res.StatusCode)

@@ -56,6 +56,23 @@ func portsFree(ports ...int) bool {
 	return true
 }
 
+// ports are an instance's loopback ports.
+type ports struct {
+	Metadata   int `json:"metadata"`
+	HTTP       int `json:"http"`
+	RPC        int `json:"rpc"`
+	Serf       int `json:"serf"`
+	MinDynamic int `json:"min_dynamic"`
+	MaxDynamic int `json:"max_dynamic"`
+}
+
+func portsOf(base int) ports {
+	return ports{
+		Metadata: base, HTTP: base + offHTTP, RPC: base + offRPC, Serf: base + offSerf,
+		MinDynamic: base + offDynamic, MaxDynamic: base + blockPorts - 1,
+	}
+}
+
 func metadataURL(base int) string {
 	return "http://" + net.JoinHostPort(loopbackTCP, strconv.Itoa(base))
 }

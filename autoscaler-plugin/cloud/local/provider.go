@@ -148,10 +148,11 @@ func (p *Provider) launch(ctx context.Context, req cloud.Launch, o offering, dir
 		return cloud.Instance{}, err
 	}
 	defer func() { _ = listener.Close() }()
+	at := portsOf(base)
 	fields := Fields{
 		ID: req.ID, Dir: dir, Pool: p.config.pool, Offering: o.Name, Region: o.Region, Zone: o.Zone, Type: o.Type, Kind: o.Kind,
-		MetadataURL: metadataURL(base), HTTPPort: base + offHTTP, RPCPort: base + offRPC, SerfPort: base + offSerf,
-		MinDynamicPort: base + offDynamic, MaxDynamicPort: base + blockPorts - 1,
+		MetadataURL: metadataURL(base), HTTPPort: at.HTTP, RPCPort: at.RPC, SerfPort: at.Serf,
+		MinDynamicPort: at.MinDynamic, MaxDynamicPort: at.MaxDynamic,
 	}
 	processes, err := render(p.config, fields)
 	if err != nil {
@@ -159,7 +160,7 @@ func (p *Provider) launch(ctx context.Context, req cloud.Launch, o offering, dir
 	}
 	s := spec{
 		Dir: dir, StateDir: p.config.stateDir, Trace: o.tracePath, Notice: p.config.notice, KeepDisk: p.config.keepDisk, Private: p.config.private,
-		PortBase: base, Processes: processes, LaunchedAt: now.UTC(),
+		Processes: processes,
 	}
 	if err := writeJSON(filepath.Join(dir, specFile), s); err != nil {
 		return cloud.Instance{}, err
@@ -169,7 +170,7 @@ func (p *Provider) launch(ctx context.Context, req cloud.Launch, o offering, dir
 			ID: req.ID, Pool: p.config.pool, Offering: o.Name, Provider: o.Provider, Kind: o.Kind, Region: o.Region, Zone: o.Zone,
 			Type: o.Type, PriceUSDPerHour: o.PriceUSDPerHour, State: cloud.Running, LaunchedAt: now.UTC(),
 		},
-		Dir: dir, MetadataURL: fields.MetadataURL, PortBase: base,
+		Dir: dir, MetadataURL: fields.MetadataURL, Ports: at,
 	}
 	if err := writeRecord(r); err != nil {
 		return cloud.Instance{}, err

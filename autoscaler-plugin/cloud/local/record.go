@@ -27,22 +27,20 @@ type record struct {
 	cloud.Instance
 	Dir         string  `json:"dir"`
 	MetadataURL string  `json:"metadata_url"`
-	PortBase    int     `json:"port_base"`
+	Ports       ports   `json:"ports"`
 	Supervisor  procRef `json:"supervisor"`
 	Init        procRef `json:"init"`
 }
 
 // spec is spec.json.
 type spec struct {
-	Dir        string        `json:"dir"`
-	StateDir   string        `json:"state_dir"`
-	Trace      string        `json:"trace,omitempty"` // path; empty means that the market never takes the instance
-	Notice     time.Duration `json:"notice_ns"`
-	KeepDisk   bool          `json:"keep_disk"`
-	Private    []string      `json:"private_dirs,omitempty"`
-	PortBase   int           `json:"port_base"`
-	Processes  []process     `json:"processes"`
-	LaunchedAt time.Time     `json:"launched_at"`
+	Dir       string        `json:"dir"`
+	StateDir  string        `json:"state_dir"`
+	Trace     string        `json:"trace,omitempty"` // path; empty means that the market never takes the instance
+	Notice    time.Duration `json:"notice_ns"`
+	KeepDisk  bool          `json:"keep_disk"`
+	Private   []string      `json:"private_dirs,omitempty"`
+	Processes []process     `json:"processes"`
 }
 
 // death is death.json: why an init ended by itself.

@@ -303,9 +303,9 @@ func (s *supervisor) notice(now time.Time, notice time.Duration, reason string) 
 
 // kill ends every process of the instance in one stroke: SIGKILL to the init of its PID namespace.
 func (s *supervisor) kill(reason string) error {
-	init := s.snapshot().Init
-	cgroups := cgroupsBelow(init.PID)
-	if err := init.signal(unix.SIGKILL); err != nil {
+	first := s.snapshot().Init
+	cgroups := cgroupsBelow(first.PID)
+	if err := first.signal(unix.SIGKILL); err != nil {
 		return fmt.Errorf("end instance: %w", err)
 	}
 	<-s.exited
