@@ -157,7 +157,7 @@ func fakeConsul(ts *testscript.TestScript, neg bool, args []string) {
 			http.Error(w, "not expected", http.StatusBadRequest)
 			return
 		}
-		_, _ = w.Write(b) //nolint:errcheck // the command is gone, then
+		_, _ = w.Write(b) // the command is gone, then
 	}))
 	ts.Defer(srv.Close)
 	ts.Setenv("CONSUL", srv.URL)

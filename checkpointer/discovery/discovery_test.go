@@ -131,13 +131,17 @@ func consulBinary(t *testing.T) string {
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var out []int
+	var open []net.Listener
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must.NoError(t, err)
-		defer l.Close()
+		open = append(open, l)
 		addr, ok := l.Addr().(*net.TCPAddr)
 		must.True(t, ok)
 		out = append(out, addr.Port)
+	}
+	for _, l := range open { // only now, so that no two are the same
+		must.NoError(t, l.Close())
 	}
 	return out
 }
@@ -154,9 +158,9 @@ func TestRealConsul(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = log, log
 	must.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() //nolint:errcheck // it may have ended
-		_ = cmd.Wait()         //nolint:errcheck // it was killed
-		_ = log.Close()        //nolint:errcheck // only read by people
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // it was killed
+		_ = log.Close()        // only read by people
 	})
 	address := fmt.Sprintf("http://127.0.0.1:%d", p[0])
 	client, err := consul.NewClient(&consul.Config{Address: address})
@@ -174,7 +178,7 @@ func TestRealConsul(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			b, _ := os.ReadFile(log.Name()) //nolint:errcheck // only for the message
+			b, _ := os.ReadFile(log.Name()) // only for the message
 			t.Fatalf("consul does not come up: %v\n%s", err, b)
 		}
 		time.Sleep(50 * time.Millisecond)

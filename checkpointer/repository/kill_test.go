@@ -86,7 +86,7 @@ func TestKill(t *testing.T) {
 		must.NoError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		// The first rounds die while the repository is being made; the others after some work.
-		kill := func() { _ = cmd.Process.Kill() } //nolint:errcheck // it may have ended
+		kill := func() { _ = cmd.Process.Kill() } // it may have ended
 		timer := time.AfterFunc(time.Duration(random.IntN(150*(1+round)))*time.Millisecond, kill)
 		for lines.Scan() {
 			var step int64

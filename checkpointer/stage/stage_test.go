@@ -289,7 +289,7 @@ func whole(got map[string]string) bool {
 
 // A checkpoint holds files and directories, and nothing else.
 func TestSpecialFiles(t *testing.T) {
-	for name, make := range map[string]func(p string) error{
+	for name, create := range map[string]func(p string) error{
 		"symbolic link": func(p string) error { return os.Symlink("model", p) },
 		"link out":      func(p string) error { return os.Symlink("/etc/passwd", p) },
 		"pipe":          func(p string) error { return syscall.Mkfifo(p, 0o644) },
@@ -307,14 +307,14 @@ func TestSpecialFiles(t *testing.T) {
 			must.NoError(t, err)
 			t.Cleanup(func() { must.NoError(t, os.RemoveAll(dir)) })
 			write(t, dir, "c", files)
-			err = make(filepath.Join(dir, "c/sub/x"))
+			err = create(filepath.Join(dir, "c/sub/x"))
 			if errors.Is(err, unix.EPERM) {
 				t.Skipf("not allowed to make a %s: %v", name, err)
 			}
 			must.NoError(t, err)
 			_, err = Scan(dir, "c")
 			must.ErrorContains(t, err, "neither a file nor a directory")
-			must.NoError(t, make(filepath.Join(dir, "x")))
+			must.NoError(t, create(filepath.Join(dir, "x")))
 			_, err = Scan(dir, "x")
 			must.ErrorContains(t, err, "neither a file nor a directory")
 		})
