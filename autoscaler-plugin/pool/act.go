@@ -55,7 +55,7 @@ func (l *Loop) launch(ctx context.Context, a Action) error {
 		return err
 	}
 	l.log.Info("launching", "offering", a.Offering, "instance", id, "reason", a.Reason)
-	if _, err := l.provider(a.Offering).Launch(ctx, cloud.Launch{ID: id, Offering: a.Offering}); err != nil {
+	if _, err := l.pool.Providers[a.Provider].Launch(ctx, cloud.Launch{ID: id, Offering: a.Offering}); err != nil {
 		return fmt.Errorf("launch %s: %w", a.Offering, err)
 	}
 	return nil
@@ -68,15 +68,6 @@ func newID(offering string) (string, error) {
 		return "", fmt.Errorf("make instance id: %w", err)
 	}
 	return offering + "-" + hex.EncodeToString(random), nil
-}
-
-func (l *Loop) provider(offering string) Provider {
-	for _, o := range l.pool.Offerings {
-		if o.Name == offering {
-			return l.pool.Providers[o.Provider]
-		}
-	}
-	return nil
 }
 
 // change carries out an action on a living instance.
@@ -103,9 +94,9 @@ func (l *Loop) change(ctx context.Context, m *memory, nv nomadView, a Action) er
 }
 
 func (l *Loop) terminate(ctx context.Context, a Action) error {
-	provider := l.provider(a.Offering)
+	provider := l.pool.Providers[a.Provider]
 	if provider == nil {
-		return fmt.Errorf("terminate %s: offering %q is not in the pool file any more; add it again, or end the instance by hand", a.Instance, a.Offering)
+		return fmt.Errorf("terminate %s: provider %q is not in the pool file any more; add it again, or end the instance by hand", a.Instance, a.Provider)
 	}
 	err := provider.Terminate(ctx, a.Instance, a.Reason)
 	if errors.Is(err, cloud.ErrNotFound) {

@@ -59,6 +59,7 @@ const (
 type Action struct {
 	Verb     Verb
 	Offering string
+	Provider string // where the instance is, or is to be
 	Instance string // empty for a launch
 	Reason   string
 }
@@ -125,8 +126,11 @@ func newDecision(c Config, v View) *decision {
 	return d
 }
 
-func (d *decision) act(verb Verb, offering, instance, format string, args ...any) {
-	d.actions = append(d.actions, Action{Verb: verb, Offering: offering, Instance: instance, Reason: fmt.Sprintf(format, args...)})
+// act decides on an action on a node.
+func (d *decision) act(verb Verb, n Node, format string, args ...any) {
+	d.actions = append(d.actions, Action{
+		Verb: verb, Offering: n.Offering, Provider: n.Provider, Instance: n.ID, Reason: fmt.Sprintf(format, args...),
+	})
 }
 
 // count is how many nodes of a kind there will be once the launches have come up.
@@ -164,7 +168,7 @@ func (d *decision) giveUp() {
 		if n.Up || down < d.BootTimeout {
 			return false
 		}
-		d.act(GiveUp, n.Offering, n.ID, "its Nomad node has not been ready for %v, boot_timeout is %v", down.Round(time.Second), d.BootTimeout)
+		d.act(GiveUp, n, "its Nomad node has not been ready for %v, boot_timeout is %v", down.Round(time.Second), d.BootTimeout)
 		return true
 	})
 }
@@ -217,12 +221,12 @@ func (d *decision) undrain(reason string, wanted func(Node) bool) bool {
 	n := d.draining[best]
 	d.draining = slices.Delete(d.draining, best, best+1)
 	d.staying = append(d.staying, n)
-	d.act(Undrain, n.Offering, n.ID, "%s; its drain is taken back", reason)
+	d.act(Undrain, n, "%s; its drain is taken back", reason)
 	return true
 }
 
 func (d *decision) launch(o Choice, format string, args ...any) {
-	d.act(Launch, o.Name, "", format, args...)
+	d.actions = append(d.actions, Action{Verb: Launch, Offering: o.Name, Provider: o.Provider, Reason: fmt.Sprintf(format, args...)})
 	d.pending = append(d.pending, o.Offering)
 }
 
@@ -325,11 +329,11 @@ func (d *decision) finishDrains() {
 		age := d.Now.Sub(n.DrainSince)
 		switch {
 		case n.Work == 0 || !n.Joined:
-			d.act(Terminate, n.Offering, n.ID, "drained")
+			d.act(Terminate, n, "drained")
 		case !n.Up && d.Now.Sub(n.DownSince) >= d.BootTimeout:
-			d.act(Terminate, n.Offering, n.ID, "its Nomad node went down while it was drained")
+			d.act(Terminate, n, "its Nomad node went down while it was drained")
 		case age >= d.DrainDeadline:
-			d.act(StopWork, n.Offering, n.ID, "%d allocations are left after %v, drain_deadline is %v", n.Work, age.Round(time.Second), d.DrainDeadline)
+			d.act(StopWork, n, "%d allocations are left after %v, drain_deadline is %v", n.Work, age.Round(time.Second), d.DrainDeadline)
 		}
 	}
 }
@@ -355,10 +359,10 @@ func (d *decision) shrink() {
 			reason += fmt.Sprintf("; it is on-demand beyond the base of %d", d.base)
 		}
 		if !n.Joined {
-			d.act(Terminate, n.Offering, n.ID, "%s; it has not joined Nomad", reason)
+			d.act(Terminate, n, "%s; it has not joined Nomad", reason)
 			continue
 		}
-		d.act(Drain, n.Offering, n.ID, "%s", reason)
+		d.act(Drain, n, "%s", reason)
 	}
 }
 

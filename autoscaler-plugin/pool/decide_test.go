@@ -40,7 +40,7 @@ func soldOut(o cloud.Offering) Choice { return Choice{Offering: o} }
 func node(o cloud.Offering, n int, change ...func(*Node)) Node {
 	out := Node{
 		Instance: cloud.Instance{
-			ID: fmt.Sprintf("%s-%d", o.Name, n), Offering: o.Name, Kind: o.Kind, Region: o.Region, Zone: o.Zone,
+			ID: fmt.Sprintf("%s-%d", o.Name, n), Provider: o.Provider, Offering: o.Name, Kind: o.Kind, Region: o.Region, Zone: o.Zone,
 			PriceUSDPerHour: o.PriceUSDPerHour, State: cloud.Running, LaunchedAt: noon.Add(-time.Hour - time.Duration(n)*time.Second),
 		},
 		Joined: true, Up: true, Eligible: true,

@@ -41,7 +41,7 @@ func (m *memoryCloud) Launch(_ context.Context, req cloud.Launch) (cloud.Instanc
 	}
 	o := m.offers[req.Offering]
 	i := cloud.Instance{
-		ID: req.ID, Offering: o.Name, Kind: o.Kind, Region: o.Region, Zone: o.Zone, PriceUSDPerHour: o.PriceUSDPerHour,
+		ID: req.ID, Provider: "local", Offering: o.Name, Kind: o.Kind, Region: o.Region, Zone: o.Zone, PriceUSDPerHour: o.PriceUSDPerHour,
 		State: cloud.Running, LaunchedAt: time.Now(),
 	}
 	m.instances = append(m.instances, i)
@@ -297,6 +297,22 @@ func TestLoop_drain(t *testing.T) {
 	must.NoError(t, l.SetDesired(t.Context(), 1))
 	waitUntil(t, "drain", 5*time.Second, drained(true))
 	must.NoError(t, p.nomad.set(func() { p.nomad.work[id] = 0 }))
+	p.waitLive(t, "od")
+}
+
+// An offering that has left the pool file keeps its instances, and they can still be ended.
+func TestLoop_removedOffering(t *testing.T) {
+	p := newTestPool(t)
+	l, stop := p.start(t)
+	waitUntil(t, "ready", 5*time.Second, ready(l))
+	must.NoError(t, l.SetDesired(t.Context(), 2))
+	p.waitLive(t, "od", "west")
+	stop()
+	p.pool.Offerings = []cloud.Offering{east, od}
+	l, _ = p.start(t)
+	waitUntil(t, "ready", 5*time.Second, ready(l))
+	p.waitLive(t, "od", "west")
+	must.NoError(t, l.SetDesired(t.Context(), 1))
 	p.waitLive(t, "od")
 }
 

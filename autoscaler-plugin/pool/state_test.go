@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,25 +31,49 @@ func startConsul(t *testing.T) string {
 			t.Skipf("consul is neither on PATH nor at %s", path)
 		}
 	}
+	for range 3 { // a port may be taken between its choice and its use
+		if url, ok := tryConsul(t, path); ok {
+			return url
+		}
+	}
+	t.Fatal("Consul did not start in three tries")
+	return ""
+}
+
+func tryConsul(t *testing.T, path string) (url string, ok bool) {
+	t.Helper()
 	ports := freePorts(t, 4)
 	cmd := exec.Command(path, "agent", "-dev", "-bind", "127.0.0.1", "-log-level", "error",
 		"-http-port", fmt.Sprint(ports[0]), "-server-port", fmt.Sprint(ports[1]), "-serf-lan-port", fmt.Sprint(ports[2]),
 		"-serf-wan-port", fmt.Sprint(ports[3]), "-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Dir = t.TempDir()
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	must.NoError(t, cmd.Start())
+	exited := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(exited) }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-exited
 	})
-	url := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	url = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	client, err := consul.NewClient(&consul.Config{Address: url})
 	must.NoError(t, err)
-	waitUntil(t, "Consul", 30*time.Second, func() bool {
-		_, err = client.KV().Put(&consul.KVPair{Key: "ready"}, nil)
-		return err == nil
+	waitUntil(t, "Consul", 60*time.Second, func() bool {
+		select {
+		case <-exited:
+			return true
+		default:
+		}
+		_, err := client.KV().Put(&consul.KVPair{Key: "ready"}, nil)
+		ok = err == nil
+		return ok
 	})
-	return url
+	if !ok {
+		t.Logf("Consul ended:\n%s", output.String())
+	}
+	return url, ok
 }
 
 // freePorts finds different ports that nobody listens on.
