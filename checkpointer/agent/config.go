@@ -40,8 +40,10 @@ func Validate(c api.AgentConfig) error {
 		fault("lineage: %w", err)
 	}
 	for _, f := range []struct{ name, value string }{
-		{"checkpoint_dir", c.CheckpointDir}, {"state_dir", c.StateDir},
-		{"control_socket", c.ControlSocket}, {"task_socket", c.TaskSocket},
+		{"checkpoint_dir", c.CheckpointDir},
+		{"state_dir", c.StateDir},
+		{"control_socket", c.ControlSocket},
+		{"task_socket", c.TaskSocket},
 	} {
 		if !filepath.IsAbs(f.value) {
 			fault("%s: %q is not absolute: give a path that starts with /", f.name, f.value)
@@ -81,6 +83,6 @@ func Validate(c api.AgentConfig) error {
 }
 
 func mustText(d api.Duration) string {
-	b, _ := d.MarshalText() //nolint:errcheck // never fails
+	b, _ := d.MarshalText()
 	return string(b)
 }

@@ -119,7 +119,7 @@ func handle(mux *http.ServeMux, pattern string, h handler) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(v) //nolint:errcheck // the caller is gone, then
+		_ = json.NewEncoder(w).Encode(v) // fails when the caller is gone
 	})
 }
 

@@ -34,7 +34,7 @@ func verifyCommand() *cobra.Command {
 				return err
 			}
 			progress := bar(cmd.ErrOrStderr(), -1, "verifying")
-			rep, err := repo.Verify(cmd.Context(), lineage, func(n int64) { _ = progress.Set64(n) }) //nolint:errcheck // only a bar
+			rep, err := repo.Verify(cmd.Context(), lineage, func(n int64) { _ = progress.Set64(n) })
 			if err = errors.Join(err, progress.Close()); err != nil {
 				return err
 			}

@@ -37,15 +37,31 @@ func TestOrder(t *testing.T) {
 		nameless int
 	}{
 		{"none", nil, nil, 0},
-		{"nearest first", []*consul.ServiceEntry{entry("n1", "file:///b", ""), entry("n2", "file:///a", "")},
-			[]Store{{"file:///b", 100, "n1"}, {"file:///a", 100, "n2"}}, 0},
-		{"priority before nearness", []*consul.ServiceEntry{entry("n1", "file:///b", ""), entry("n2", "file:///a", "99"), entry("n3", "file:///c", "101")},
-			[]Store{{"file:///a", 99, "n2"}, {"file:///b", 100, "n1"}, {"file:///c", 101, "n3"}}, 0},
-		{"negative", []*consul.ServiceEntry{entry("n1", "file:///b", "0"), entry("n2", "file:///a", "-1")},
-			[]Store{{"file:///a", -1, "n2"}, {"file:///b", 0, "n1"}}, 0},
+		{
+			"nearest first",
+			[]*consul.ServiceEntry{entry("n1", "file:///b", ""), entry("n2", "file:///a", "")},
+			[]Store{{"file:///b", 100, "n1"}, {"file:///a", 100, "n2"}},
+			0,
+		},
+		{
+			"priority before nearness",
+			[]*consul.ServiceEntry{entry("n1", "file:///b", ""), entry("n2", "file:///a", "99"), entry("n3", "file:///c", "101")},
+			[]Store{{"file:///a", 99, "n2"}, {"file:///b", 100, "n1"}, {"file:///c", 101, "n3"}},
+			0,
+		},
+		{
+			"negative",
+			[]*consul.ServiceEntry{entry("n1", "file:///b", "0"), entry("n2", "file:///a", "-1")},
+			[]Store{{"file:///a", -1, "n2"}, {"file:///b", 0, "n1"}},
+			0,
+		},
 		{"wrong priority", []*consul.ServiceEntry{entry("n1", "file:///b", "high")}, []Store{{"file:///b", 100, "n1"}}, 0},
-		{"one store on many nodes", []*consul.ServiceEntry{entry("n1", "file:///a", "5"), entry("n2", "file:///a", "1")},
-			[]Store{{"file:///a", 5, "n1"}}, 0},
+		{
+			"one store on many nodes",
+			[]*consul.ServiceEntry{entry("n1", "file:///a", "5"), entry("n2", "file:///a", "1")},
+			[]Store{{"file:///a", 5, "n1"}},
+			0,
+		},
 		{"without a URL", []*consul.ServiceEntry{entry("n1", "", "1"), entry("n2", "file:///a", "")}, []Store{{"file:///a", 100, "n2"}}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -197,7 +197,7 @@ func CheckLineage(lineage string) error {
 	}
 	for e := range strings.SplitSeq(esc, "/") {
 		if e == "" || e == "." || e == ".." || len(e) > maxElement {
-			return fmt.Errorf("lineage %q has the element %q: each must have 1 to %d bytes, escaped as in a URL, and not be . or ..", lineage, e, maxElement)
+			return fmt.Errorf("lineage %q has the element %q: each must have 1 to %d bytes, escaped as in a URL, and be neither \".\" nor \"..\" itself", lineage, e, maxElement)
 		}
 	}
 	return nil

@@ -65,7 +65,7 @@ var files = map[string]string{"model": strings.Repeat("m", 100_000), "sub/optimi
 
 // places are pairs of a checkpoint directory and a stage: on one file system, where a file is cloned or linked, and on
 // two, where it is copied.
-func places(t *testing.T) map[string]func(t *testing.T) (dir, stage string) {
+func places(_ *testing.T) map[string]func(t *testing.T) (dir, stage string) {
 	return map[string]func(t *testing.T) (string, string){
 		"one file system": func(t *testing.T) (string, string) { return t.TempDir(), t.TempDir() },
 		"two file systems": func(t *testing.T) (string, string) {
