@@ -216,6 +216,27 @@ func TestAgent_RequestSurvivesKill(t *testing.T) {
 	must.True(t, a.outcome(r.ID).Durable)
 }
 
+// A request file of an earlier run must not keep code waiting that knows nothing else, and one that a killed agent did not
+// get to write must be there.
+func TestAgent_RequestFileIsTrue(t *testing.T) {
+	t.Parallel()
+	a := newNode(t, t.TempDir(), nil)
+	file := filepath.Join(a.conf.CheckpointDir, api.RequestFile)
+	must.NoError(t, os.WriteFile(file, []byte(`{"id":1,"final":true}`), 0o600))
+	a.start()
+	_, err := os.Stat(file)
+	must.True(t, os.IsNotExist(err))
+	a.restore()
+	a.shell("sleep 60")
+	a.ask(true, 20*time.Second)
+	a.kill()
+	must.NoError(t, os.Remove(file))
+	a.start()
+	b, err := os.ReadFile(file)
+	must.NoError(t, err)
+	must.StrContains(t, string(b), `"final":true`)
+}
+
 func TestAgent_StoreComesAndGoes(t *testing.T) {
 	t.Parallel()
 	st := filepath.Join(t.TempDir(), "store")
