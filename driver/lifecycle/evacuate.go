@@ -49,9 +49,7 @@ func (t *Task) Checkpoint(ctx context.Context, ask evacuate.Ask) (evacuate.Outco
 	}
 	o := evacuate.Outcome{Durable: out.Durable, Error: out.Error}
 	if out.Checkpoint != nil {
-		t.mu.Lock()
-		t.durable = out.Checkpoint
-		t.mu.Unlock()
+		t.setDurable(out.Checkpoint)
 		o.HasStep, o.Step = true, out.Checkpoint.Step
 	}
 	return o, nil

@@ -105,6 +105,7 @@ func (t *Task) finish(ctx context.Context) bool {
 			out, ferr := t.agent.client.Finish(cctx, by, clean)
 			cancel()
 			if err = ferr; err == nil {
+				t.setDurable(out.Checkpoint)
 				if !out.Done || out.Pending > 0 {
 					t.Event(fmt.Sprintf("%d checkpoints are not in the store yet; they are saved in the background: %s", out.Pending, out.Error))
 				}

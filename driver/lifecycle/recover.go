@@ -75,10 +75,8 @@ func (t *Task) attachRecovered(ctx context.Context) {
 	}
 	cctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if st, err := t.agent.client.Status(cctx, 0, 0); err == nil && st.Durable != nil {
-		t.mu.Lock()
-		t.durable = st.Durable
-		t.mu.Unlock()
+	if st, err := t.agent.client.Status(cctx, 0, 0); err == nil {
+		t.setDurable(st.Durable)
 	}
 }
 

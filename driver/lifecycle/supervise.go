@@ -92,11 +92,7 @@ func (t *Task) onEvent(ctx context.Context, e api.Event) {
 	t.Event(e.Message)
 	switch e.Kind {
 	case api.EventDurable, api.EventRestored:
-		t.mu.Lock()
-		if e.Checkpoint != nil {
-			t.durable = e.Checkpoint
-		}
-		t.mu.Unlock()
+		t.setDurable(e.Checkpoint)
 		if e.Kind == api.EventDurable {
 			t.checkFit(e.Checkpoint)
 		}

@@ -127,6 +127,19 @@ func (t *Task) Wait(ctx context.Context) (*drivers.ExitResult, error) {
 	}
 }
 
+// setDurable notes the newest durable checkpoint; nil says nothing new.
+func (t *Task) setDurable(c *api.Checkpoint) {
+	if c == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.durable = c
+}
+
+// Exited is closed when the container has ended.
+func (t *Task) Exited() <-chan struct{} { return t.exited }
+
 // Running says whether the container has not ended.
 func (t *Task) Running() bool { return !closed(t.exited) }
 

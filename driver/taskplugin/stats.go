@@ -48,6 +48,8 @@ func (d *Driver) measure(ctx context.Context, t *lifecycle.Task, interval time.D
 		select {
 		case <-ctx.Done():
 			return
+		case <-t.Exited():
+			return
 		case <-wait.C:
 			wait.Reset(interval)
 		}
@@ -63,6 +65,8 @@ func (d *Driver) measure(ctx context.Context, t *lifecycle.Task, interval time.D
 		}
 		select {
 		case ch <- usage(last, u, mhzPerCore()):
+		case <-t.Exited():
+			return
 		case <-ctx.Done():
 			return
 		}
