@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/containerd/containerd/v2/core/containers"
@@ -72,6 +73,7 @@ type Resources struct {
 	CPUs            string // cpuset, such as "0-3,7"
 	MemoryHardBytes int64  // above it, the kernel kills
 	MemorySoftBytes int64  // reservation, below MemoryHardBytes
+	LimitSwap       bool   // no swap beyond MemoryHardBytes; needs swap accounting in the kernel
 	Pids            int64
 }
 
@@ -213,7 +215,9 @@ func (s Spec) resources(out *specs.Spec) {
 	hard, soft := s.Resources.MemoryHardBytes, s.Resources.MemorySoftBytes
 	if hard > 0 {
 		r.Memory.Limit = &hard
-		r.Memory.Swap = &hard // memory and swap together: no swap beyond the limit
+		if s.Resources.LimitSwap {
+			r.Memory.Swap = &hard // memory and swap together
+		}
 	}
 	if soft > 0 {
 		r.Memory.Reservation = &soft
@@ -275,6 +279,15 @@ func MergeEnv(lists ...map[string]string) []string {
 	out := make([]string, 0, len(all))
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, k+"="+all[k])
+	}
+	return out
+}
+
+// KnownCaps are all capabilities that this package knows, without CAP_.
+func KnownCaps() []string {
+	var out []string
+	for _, c := range cap.Known() {
+		out = append(out, strings.TrimPrefix(c, "CAP_"))
 	}
 	return out
 }

@@ -64,6 +64,7 @@ type Runtime interface {
 	actor
 	remover
 	Probe(ctx context.Context) (containerd.Info, error)
+	Close() error
 }
 
 // Options are the surroundings of a Manager.

@@ -51,6 +51,10 @@ func (m *Manager) Start(ctx context.Context, tc *drivers.TaskConfig) (*drivers.T
 	if err := m.mayStart(tc); err != nil {
 		return nil, err
 	}
+	// containerd's client leaves streams open until the context of the call ends.
+	life := ctx
+	ctx, cancel := context.WithCancel(life)
+	defer cancel()
 	cfg, err := config.DecodeTask(tc.DecodeDriverConfig)
 	if err == nil {
 		err = m.cfg.Permit(cfg)
@@ -76,7 +80,7 @@ func (m *Manager) Start(ctx context.Context, tc *drivers.TaskConfig) (*drivers.T
 		return nil, fmt.Errorf("encode state of the task: %w", err)
 	}
 	m.put(t)
-	t.run(ctx)
+	t.run(life)
 	return handle, nil
 }
 

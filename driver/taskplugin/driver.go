@@ -207,10 +207,14 @@ func (d *Driver) learnNode(id string) {
 // Shutdown waits until all goroutines of tasks have ended; ctx of New must be done.
 func (d *Driver) Shutdown() {
 	d.mu.Lock()
-	m := d.manager
+	m, rt := d.manager, d.runtime
 	d.mu.Unlock()
-	if m != nil {
-		m.Wait()
+	if m == nil {
+		return
+	}
+	m.Wait()
+	if err := rt.Close(); err != nil {
+		d.log.Debug("close the connection to containerd", "error", err)
 	}
 }
 
