@@ -28,6 +28,7 @@ type Config struct {
 	Offerings      []Offering
 	Nodes          int           // desired count of the pool
 	OnDemandBase   int           // how many of them on-demand
+	Backoff        time.Duration // how long the pool leaves an offering alone that took an instance back; 0: its default
 	Notice         time.Duration // between the market's notice and the end of an instance, on the wall clock
 	TimeScale      float64       // market seconds per wall second
 	Margin         time.Duration // of the driver: containers are stopped this long before the deadline

@@ -31,7 +31,8 @@ func (c *Cluster) TryShipped(ctx context.Context, jobs string, want int) (err er
 		replace  []string // pairs
 	}{
 		{"policies/training.hcl", filepath.Join(dir, "policies", "training.hcl"), []string{
-			`pool = "training"`, `pool = "shipped"`, `evaluation_interval = "10s"`, `evaluation_interval = "1s"`,
+			`pool = "training"`, `pool = "shipped"`, `cooldown            = "30s"`, `cooldown = "1s"`,
+			`evaluation_interval = "10s"`, `evaluation_interval = "1s"`,
 		}},
 		{"pools/local.hcl", pool, []string{
 			`pool "training"`, `pool "shipped"`, "http://127.0.0.1:8500", c.ConsulAddress(),
@@ -107,33 +108,4 @@ func (c *Cluster) TryShipped(ctx context.Context, jobs string, want int) (err er
 		return nil
 	})
 	return err
-}
-
-// LaneLogs returns the ends of the logs of the instances of some offerings: Nomad client, containerd, agents, supervisor.
-func (c *Cluster) LaneLogs(lines int, offerings ...string) string {
-	all, err := c.Instances()
-	if err != nil {
-		return err.Error()
-	}
-	var b strings.Builder
-	for _, i := range all {
-		for _, o := range offerings {
-			if i.Offering == o {
-				b.WriteString(instanceLogs(i.Dir, lines))
-			}
-		}
-	}
-	return b.String()
-}
-
-// instanceLogs returns the ends of all log files of an instance: its processes', and the driver's and agents' below.
-func instanceLogs(dir string, lines int) string {
-	var b strings.Builder
-	for _, pattern := range []string{"*.log", "spotter/*.log", "spotter/*/*/*.log"} {
-		files, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are well-formed
-		for _, f := range files {
-			b.WriteString(Tail(f, lines) + "\n")
-		}
-	}
-	return b.String()
 }

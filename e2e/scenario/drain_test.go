@@ -18,13 +18,15 @@ func TestDrain_deadline(t *testing.T) { drain(t, 40*time.Second) }
 func TestDrain_noDeadline(t *testing.T) { drain(t, 0) }
 
 func drain(t *testing.T, deadline time.Duration) {
-	s := begin(t)
+	s := begin(t, 2)
 	jobs := s.pair()
 	node := jobs[0].alloc().NodeID
 	t.Cleanup(func() {
-		// The lane's next story needs the node.
+		// The next story may need the node, unless the pool has replaced and purged it.
 		_, err := shared.Nomad.Nodes().UpdateDrainOpts(node, &nomadapi.DrainOptions{MarkEligible: true}, nil)
-		must.NoError(t, err)
+		if err != nil {
+			must.ErrorContains(t, err, "node not found")
+		}
 	})
 	begun := time.Now()
 	old := []string{jobs[0].alloc().ID, jobs[1].alloc().ID}

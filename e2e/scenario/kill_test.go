@@ -15,7 +15,7 @@ import (
 // The node vanishes without a notice: training goes on from the last checkpoint that was durable, and ends with the
 // same model.
 func TestKilled(t *testing.T) {
-	s := begin(t)
+	s := begin(t, 2)
 	jobs := s.pair()
 	// Every 30th step is a checkpoint; the kill comes some way behind the third.
 	for _, j := range jobs {

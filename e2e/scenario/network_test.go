@@ -17,7 +17,7 @@ import (
 // A group network of mode "none" is a network namespace that Nomad makes: the container is in it, and its checkpoints
 // still reach the store, because the agent that saves them is not.
 func TestNetwork_group(t *testing.T) {
-	s := begin(t)
+	s := begin(t, 2)
 	j := s.start("batch", withNetwork("none"))
 	j.trains(settled)
 	clients := s.processes(j.host(), func(c string) bool { return program(c) == "nomad" })

@@ -17,7 +17,7 @@ import (
 // The pool's plugin and nomad-autoscaler are killed and nomad-autoscaler is started again. Instances live on, none is
 // launched or ended for it, and the pool goes on replacing what is lost. Not beside other stories: it watches all nodes.
 func TestPool_survivesItsPlugin(t *testing.T) {
-	s := beginIn(t, general[0])
+	s := alone(t)
 	before := living(t)
 	must.Len(t, shared.Nodes, before)
 

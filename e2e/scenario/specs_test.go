@@ -18,7 +18,7 @@ import (
 
 // Every job file that is shipped is parsed and planned by the Nomad server, with its defaults and as a service.
 func TestSpecs(t *testing.T) {
-	s := beginIn(t, general[0])
+	s := alone(t)
 	root, err := engines.Root()
 	must.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(root, "jobs", "specs", "*.nomad.hcl"))
@@ -65,7 +65,7 @@ func TestSpecs_documented(t *testing.T) {
 
 // The policies and the pool file that are shipped are read by nomad-autoscaler and our plugin.
 func TestPolicies(t *testing.T) {
-	s := beginIn(t, general[0])
+	s := alone(t)
 	root, err := engines.Root()
 	must.NoError(t, err)
 	must.NoError(t, shared.TryShipped(s.ctx, filepath.Join(root, "jobs"), 3))

@@ -49,30 +49,67 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// story is one test with a lane of its own.
+// story is one test, with nodes of its own.
 type story struct {
 	*testing.T
-	lane lane
-	ctx  context.Context
+	ctx   context.Context
+	nodes []cluster.Node // the first is home, where its jobs begin
 }
 
-// begin takes a free lane for a story that runs beside others.
-func begin(t *testing.T) *story {
+// begin takes so many free nodes for a story that runs beside others.
+func begin(t *testing.T, nodes int) *story {
 	t.Helper()
 	t.Parallel()
-	l := <-free
-	t.Cleanup(func() { free <- l })
-	return beginIn(t, l)
+	s := alone(t)
+	s.take(nodes, func(n cluster.Node) bool { return n.Offering != weak })
+	return s
 }
 
-func beginIn(t *testing.T, l lane) *story {
+// alone begins a story without nodes.
+func alone(t *testing.T) *story {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
-	s := &story{T: t, lane: l, ctx: ctx}
-	s.node(l.home)
-	s.node(l.away)
-	return s
+	return &story{T: t, ctx: ctx}
+}
+
+// taken are the names of the nodes that stories have, or had and left unfit.
+var (
+	takenMu sync.Mutex
+	taken   = map[string]bool{}
+)
+
+// take waits for free nodes that match and gives them to the story until its end.
+func (s *story) take(n int, match func(cluster.Node) bool) {
+	s.Helper()
+	s.eventually(2*time.Minute, fmt.Sprintf("%d free nodes", n), func() bool {
+		nodes, err := shared.ReadyNodes(s.ctx)
+		if err != nil {
+			return false
+		}
+		takenMu.Lock()
+		defer takenMu.Unlock()
+		var free []cluster.Node
+		for _, c := range nodes {
+			i, err := shared.Instance(c.Name)
+			if err == nil && i.State == cluster.Running && !taken[c.Name] && match(c) {
+				free = append(free, c)
+			}
+		}
+		if len(free) < n {
+			return false
+		}
+		for _, c := range free[:n] {
+			taken[c.Name] = true
+			s.nodes = append(s.nodes, c)
+			s.Cleanup(func() {
+				takenMu.Lock()
+				defer takenMu.Unlock()
+				delete(taken, c.Name)
+			})
+		}
+		return true
+	})
 }
 
 // eventually waits for a condition.
@@ -83,22 +120,6 @@ func (s *story) eventually(limit time.Duration, what string, f func() bool) {
 	if err := cluster.Poll(ctx, 50*time.Millisecond, f); err != nil {
 		s.Fatalf("waited %v for: %s", limit, what)
 	}
-}
-
-// node waits for the ready node of an offering.
-func (s *story) node(offering string) (found cluster.Node) {
-	s.Helper()
-	s.eventually(90*time.Second, "a ready node of "+offering, func() bool {
-		nodes, err := shared.ReadyNodes(s.ctx)
-		for _, n := range nodes {
-			if n.Offering == offering {
-				found = n
-				return err == nil
-			}
-		}
-		return false
-	})
-	return found
 }
 
 // job is a training job of a story.
@@ -126,7 +147,7 @@ func toAny(list []string) (out []any) {
 	return out
 }
 
-// start runs jobs/specs/train.nomad.hcl on the lane, at home when there is room.
+// start runs jobs/specs/train.nomad.hcl on the story's nodes, at home as long as that takes jobs.
 func (s *story) start(kind string, opts ...option) *job {
 	s.Helper()
 	path, err := cluster.SpecPath("train.nomad.hcl")
@@ -138,12 +159,19 @@ func (s *story) start(kind string, opts ...option) *job {
 	}
 	spec, err := shared.ParseJob(path, map[string]string{
 		"image_archive": cluster.HCL(shared.ImageURL), "args": cluster.HCL(args...), "type": cluster.HCL(kind),
-		"prefer_datacenter": cluster.HCL("west"), "cpu": "100", "memory": "128", "kill_timeout": cluster.HCL("30s"),
+		"kind": cluster.HCL(s.nodes[0].Kind), "cpu": "100", "memory": "128", "kill_timeout": cluster.HCL("30s"),
 	})
 	must.NoError(s, err)
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(s.Name())) + "-" + kind
 	spec.ID, spec.Name = &name, &name
-	spec.Constraints = append(spec.Constraints, nomadapi.NewConstraint("${meta.spotter_offering}", "set_contains_any", s.lane.home+","+s.lane.away))
+	var names []string
+	for _, n := range s.nodes {
+		names = append(names, n.Name)
+	}
+	spec.Constraints = append(spec.Constraints, nomadapi.NewConstraint("${node.unique.name}", "set_contains_any", strings.Join(names, ",")))
+	for i, n := range names { // a story's jobs move to the same node
+		spec.Affinities = append(spec.Affinities, nomadapi.NewAffinity("${node.unique.name}", "=", n, int8(100-20*i)))
+	}
 	for _, o := range opts {
 		o(spec)
 	}
@@ -155,7 +183,7 @@ func (s *story) start(kind string, opts ...option) *job {
 		defer cancel()
 		if s.Failed() {
 			s.Log(j.Report(ctx))
-			s.Log(shared.LaneLogs(25, s.lane.home, s.lane.away))
+			s.Log(shared.InstanceLogs(25, names...))
 		}
 		_ = j.Stop(ctx) // the cluster's stop purges what this leaves
 		j.Close()
@@ -169,7 +197,7 @@ func (s *story) pair(opts ...option) []*job {
 	jobs := []*job{s.start("batch", opts...), s.start("service", opts...)}
 	for _, j := range jobs {
 		j.trains(settled)
-		must.Eq(s, s.lane.home, j.host().Offering)
+		must.Eq(s, s.nodes[0].Name, j.host().ID)
 	}
 	return jobs
 }

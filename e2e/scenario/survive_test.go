@@ -41,7 +41,7 @@ func program(command string) string {
 func TestPartsKilled(t *testing.T) {
 	for _, p := range parts {
 		t.Run(p.name, func(t *testing.T) {
-			s := begin(t)
+			s := begin(t, 2)
 			jobs := s.pair()
 			for _, victim := range s.processes(jobs[0].host(), p.match) {
 				t.Logf("kill -9 %d: %s", victim.PID, victim.Command)

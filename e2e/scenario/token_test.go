@@ -16,7 +16,9 @@ import (
 // and a task event tells the operator what to grant.
 func TestWeakToken(t *testing.T) {
 	t.Parallel()
-	s := beginIn(t, weak)
+	s := alone(t)
+	s.take(1, func(n cluster.Node) bool { return n.Offering == weak })
+	s.take(1, func(n cluster.Node) bool { return n.Offering != weak })
 	jobs := s.pair()
 	old := []string{jobs[0].alloc().ID, jobs[1].alloc().ID}
 	begun := time.Now()

@@ -135,6 +135,7 @@ type loop struct {
 	asker *asker
 	dir   string
 	out   io.Writer
+	saved int64 // step of the last checkpoint
 }
 
 func (l *loop) print(format string, args ...any) {
@@ -155,8 +156,10 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.checkpoint(ctx, 0); err != nil {
-		return err
+	if l.saved != l.step {
+		if err := l.checkpoint(ctx, 0); err != nil {
+			return err
+		}
 	}
 	if err := l.finish(); err != nil {
 		return err
@@ -174,6 +177,10 @@ func (l *loop) rest(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
 	for over := false; ; {
+		if ctx.Err() != nil { // before all else: after a final request not one more step may be done
+			l.print("stopped after step %d", l.step)
+			return errStopped
+		}
 		if over { // the timer may win while a request is there as well
 			select {
 			case r := <-l.asker.requests:
@@ -187,8 +194,6 @@ func (l *loop) rest(ctx context.Context, d time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
-			l.print("stopped after step %d", l.step)
-			return errStopped
 		case r := <-l.asker.requests:
 			if err := l.answer(ctx, r); err != nil {
 				return err
@@ -230,6 +235,7 @@ func (l *loop) checkpoint(ctx context.Context, request uint64) error {
 	if err != nil {
 		return err
 	}
+	l.saved = l.step
 	l.print("checkpoint %d", l.step)
 	if err := l.asker.finished(ctx, l.step, path, request); err != nil && ctx.Err() == nil {
 		// The agent may be about to be started again; it finds the file by itself.

@@ -337,3 +337,24 @@ func TestParse(t *testing.T) {
 		must.Between(t, size*95/100, n, size*105/100)
 	}
 }
+
+// A program that is stopped while it waits after a final request does not do another step first.
+func TestAsk_stoppedAfterFinal(t *testing.T) {
+	clearEnv(t)
+	for range 8 { // the select that it depends on chooses at random
+		a := new(agent)
+		t.Setenv(api.EnvSocket, a.serve(t))
+		t.Setenv(api.EnvCheckpointDir, t.TempDir())
+		ctx, cancel := context.WithCancel(t.Context())
+		out := new(buffer)
+		done := make(chan error, 1)
+		go func() {
+			done <- run(ctx, []string{"--steps", "1000000", "--size", "64KiB", "--checkpoint-every", "0"}, out)
+		}()
+		a.open(&api.Request{ID: 1, Reason: api.ReasonNotice, Final: true})
+		eventually(t, "final checkpoint", func() bool { return a.lastFinished().Request == 1 })
+		cancel()
+		must.ErrorIs(t, <-done, errStopped)
+		must.Eq(t, int(a.lastFinished().Step), out.last())
+	}
+}
