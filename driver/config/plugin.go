@@ -75,6 +75,9 @@ type Evacuate struct {
 	CheckpointTimeout time.Duration // budget of a checkpoint when there is no deadline
 }
 
+// defaultCgroupParent starts with /nomad, as the groups of Nomad's other drivers do.
+const defaultCgroupParent = "/nomad-spotter"
+
 // Sources of notices.
 const (
 	NoticeNone = "none"
@@ -181,7 +184,7 @@ func DecodePlugin(decode func(any) error) (*Plugin, error) {
 	p.Containerd.Namespace = fallback(p.Containerd.Namespace, "nomad-spotter")
 	p.Containerd.Snapshotter = fallback(p.Containerd.Snapshotter, "overlayfs")
 	p.Containerd.Runtime = fallback(p.Containerd.Runtime, "io.containerd.runc.v2")
-	p.Containerd.CgroupParent = path.Clean(fallback(p.Containerd.CgroupParent, "/nomad-spotter"))
+	p.Containerd.CgroupParent = path.Clean(fallback(p.Containerd.CgroupParent, defaultCgroupParent))
 	p.Consul.Service = fallback(p.Consul.Service, "checkpoint-store")
 	p.validate(f)
 	return p, f.err()
@@ -196,7 +199,7 @@ func (p *Plugin) validate(f *faults) {
 	if !identifier(p.Containerd.Namespace) {
 		f.add("containerd.namespace", `%q is no containerd namespace; use letters and digits, joined by single "-", "_" or "."`, p.Containerd.Namespace)
 	}
-	f.absolute("containerd.cgroup_parent", p.Containerd.CgroupParent, "below the cgroup root", "/nomad-spotter")
+	f.absolute("containerd.cgroup_parent", p.Containerd.CgroupParent, "below the cgroup root", defaultCgroupParent)
 	f.store("checkpoint.store", p.Checkpoint.Store)
 	if levels := []string{"trace", "debug", "info", "warn", "error"}; !slices.Contains(levels, p.Checkpoint.LogLevel) {
 		f.add("checkpoint.log_level", `%q is no log level; use one of %s`, p.Checkpoint.LogLevel, strings.Join(levels, ", "))

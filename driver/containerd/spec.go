@@ -137,6 +137,7 @@ func (s Spec) namespaces(out *specs.Spec) {
 			if s.Hostname == "" && s.NetNS == "" {
 				continue // the host's name is right where its network is used
 			}
+		default: // of the container's own
 		}
 		list = append(list, ns)
 	}

@@ -30,12 +30,8 @@ func networkFiles(tc *drivers.TaskConfig, c *config.Task, dir string) ([]contain
 			if err := writeFile(from, []byte(content), 0o644); err != nil {
 				return err
 			}
-		} else {
-			real, err := filepath.EvalSymlinks(from)
-			if err != nil {
-				return nil // a host without the file: the image's own serves
-			}
-			from = real
+		} else if from = resolve(from); from == "" {
+			return nil // a host without the file: the image's own serves
 		}
 		out = append(out, containerd.Mount{Source: from, Target: target, Readonly: true, Options: []string{"nosuid", "nodev"}})
 		return nil
@@ -55,6 +51,15 @@ func networkFiles(tc *drivers.TaskConfig, c *config.Task, dir string) ([]contain
 		return nil, err
 	}
 	return out, add(hosts, "hosts", hostHosts, "/etc/hosts")
+}
+
+// resolve follows links; it returns "" for what does not exist.
+func resolve(name string) string {
+	target, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return ""
+	}
+	return target
 }
 
 // resolvConf writes the job's dns block; empty means that there is none.

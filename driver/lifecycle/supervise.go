@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	eventWait   = 20 * time.Second // of one long poll
-	restartMin  = time.Second
-	restartMax  = 30 * time.Second
-	factsAgain  = 30 * time.Second // after a failed look-up
-	killReserve = 10               // a tenth of the time is kept for the kill
+	eventWait    = 20 * time.Second // of one long poll
+	firstRestart = time.Second      // pauses between two starts of an agent that dies
+	lastRestart  = 30 * time.Second
+	factsAgain   = 30 * time.Second // after a failed look-up
+	killReserve  = 10               // a tenth of the time is kept for the kill
 )
 
 // supervise passes the agent's events on and starts it again when it dies while the task lives.
 func (t *Task) supervise(ctx context.Context) {
-	delay := restartMin
+	delay := firstRestart
 	for ctx.Err() == nil {
 		cctx, cancel := context.WithTimeout(ctx, eventWait+callTimeout)
 		events, err := t.agent.client.Events(cctx, t.eventsAfter(), eventWait)
 		cancel()
 		if err == nil {
-			delay = restartMin
+			delay = firstRestart
 			for _, e := range events {
 				t.onEvent(ctx, e)
 			}
@@ -49,7 +49,7 @@ func (t *Task) supervise(ctx context.Context) {
 		if !pause(ctx, delay) {
 			return
 		}
-		delay = min(2*delay, restartMax)
+		delay = min(2*delay, lastRestart)
 	}
 }
 
@@ -98,6 +98,7 @@ func (t *Task) onEvent(ctx context.Context, e api.Event) {
 		}
 	case api.EventSuperseded:
 		t.superseded(ctx, e.Message)
+	default: // for people only
 	}
 }
 

@@ -38,7 +38,7 @@ func TestStats(t *testing.T) {
 	must.SliceContains(t, u.MemoryStats.Measured, "RSS")
 	must.SliceContains(t, u.MemoryStats.Measured, "Usage")
 	task.stop(0)
-	for range ch { //nolint:revive // it must be closed when the task has ended
+	for range ch { // it must be closed when the task has ended
 	}
 }
 

@@ -320,7 +320,7 @@ func (n *node) start() {
 	first := <-prints
 	must.Eq(n.t, drivers.HealthStateHealthy, first.Health, must.Sprint(first.HealthDescription))
 	go func() {
-		for range prints { //nolint:revive // drained
+		for range prints { // nobody else listens
 		}
 	}()
 }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -157,8 +158,8 @@ func save(dir string, step int) {
 
 // final asks the agent whether a final request is still open.
 func final() bool {
-	client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
-		return net.Dial("unix", os.Getenv("SPOTTER_SOCKET"))
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", os.Getenv("SPOTTER_SOCKET"))
 	}}}
 	resp, err := client.Get("http://agent/v1/status")
 	if err != nil {
