@@ -99,9 +99,6 @@ type offeringValues struct {
 // dirPrefix begins the name of every cluster's folder.
 const dirPrefix = "spotter-"
 
-// startLimit bounds the wait for one server.
-const startLimit = 60 * time.Second
-
 // Start starts a cluster. When it fails, what it started is stopped again, and its folder is kept.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if os.Geteuid() != 0 {
@@ -134,7 +131,7 @@ func (c *Cluster) startAll(ctx context.Context) error {
 	if err := os.Chmod(c.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := c.prepare(); err != nil {
+	if err := c.prepare(ctx); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
@@ -148,7 +145,7 @@ func (c *Cluster) startAll(ctx context.Context) error {
 }
 
 // prepare makes folders, chooses ports and fills in the values.
-func (c *Cluster) prepare() error {
+func (c *Cluster) prepare(ctx context.Context) error {
 	v := &c.values
 	*v = values{
 		Config: c.Config, Dir: c.Dir, PoolState: filepath.Join(c.Dir, "p"), Instances: filepath.Join(c.Dir, "p", "i"),
@@ -171,13 +168,13 @@ func (c *Cluster) prepare() error {
 	for _, p := range []*int{
 		&v.NomadHTTP, &v.NomadRPC, &v.NomadSerf, &v.ConsulHTTP, &v.ConsulServer, &v.ConsulSerf, &v.AutoscalerHTTP,
 	} {
-		port, err := c.ports.free()
+		port, err := c.ports.free(ctx)
 		if err != nil {
 			return err
 		}
 		*p = port
 	}
-	for _, o := range c.Config.Offerings {
+	for _, o := range c.Offerings {
 		ov := offeringValues{Offering: o}
 		if len(o.Trace) > 0 {
 			ov.TraceFile = filepath.Join(c.Dir, "trace-"+o.Name+".json")
@@ -198,14 +195,14 @@ func (c *Cluster) startConsul(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.consul, err = c.start("consul", nil, c.Bin.Consul, "agent", "-dev", "-config-file", file); err != nil {
+	if c.consul, err = c.start("consul", c.Bin.Consul, "agent", "-dev", "-config-file", file); err != nil {
 		return err
 	}
 	c.Consul, err = consulapi.NewClient(&consulapi.Config{Address: fmt.Sprintf("127.0.0.1:%d", c.values.ConsulHTTP)})
 	if err != nil {
 		return err
 	}
-	return c.consul.ready(ctx, startLimit, func(ctx context.Context) error {
+	return c.consul.ready(ctx, func(ctx context.Context) error {
 		leader, err := c.Consul.Status().LeaderWithQueryOptions((&consulapi.QueryOptions{}).WithContext(ctx))
 		if err != nil {
 			return err
@@ -227,14 +224,14 @@ func (c *Cluster) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.server, err = c.start("nomad-server", nil, c.Bin.Nomad, "agent", "-config", file); err != nil {
+	if c.server, err = c.start("nomad-server", c.Bin.Nomad, "agent", "-config", file); err != nil {
 		return err
 	}
 	c.Nomad, err = nomadapi.NewClient(&nomadapi.Config{Address: c.NomadAddress()})
 	if err != nil {
 		return err
 	}
-	err = c.server.ready(ctx, startLimit, func(context.Context) error {
+	err = c.server.ready(ctx, func(context.Context) error {
 		leader, err := c.Nomad.Status().Leader()
 		if err == nil && leader == "" {
 			err = errors.New("no leader yet")
@@ -309,12 +306,12 @@ func (c *Cluster) StartAutoscaler(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.autoscaler, err = c.start("nomad-autoscaler", nil, c.Bin.Autoscaler, "agent", "-config", file); err != nil {
+	if c.autoscaler, err = c.start("nomad-autoscaler", c.Bin.Autoscaler, "agent", "-config", file); err != nil {
 		return err
 	}
 	url := fmt.Sprintf("http://127.0.0.1:%d/v1/health", c.values.AutoscalerHTTP)
-	return c.autoscaler.ready(ctx, startLimit, func(ctx context.Context) error {
-		_, _, err := c.get(ctx, url, nil)
+	return c.autoscaler.ready(ctx, func(ctx context.Context) error {
+		_, err := c.get(ctx, url, nil)
 		return err
 	})
 }

@@ -159,7 +159,7 @@ func (c *Cluster) NoticePoll(ctx context.Context, i Instance, every time.Duratio
 				return false
 			}
 		}
-		_, status, err := c.get(ctx, i.MetadataURL+"/latest/meta-data/spot/instance-action", http.Header{"X-Aws-Ec2-Metadata-Token": {token}})
+		status, err := c.get(ctx, i.MetadataURL+"/latest/meta-data/spot/instance-action", http.Header{"X-Aws-Ec2-Metadata-Token": {token}})
 		switch {
 		case err == nil:
 			seen = time.Now()
@@ -184,15 +184,16 @@ func (c *Cluster) imdsToken(ctx context.Context, i Instance) (string, error) {
 	return string(b), err
 }
 
-func (c *Cluster) get(ctx context.Context, url string, h http.Header) ([]byte, int, error) {
+func (c *Cluster) get(ctx context.Context, url string, h http.Header) (status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	if h != nil {
 		req.Header = h
 	}
-	return c.do(req)
+	_, status, err = c.do(req)
+	return status, err
 }
 
 func (c *Cluster) do(req *http.Request) ([]byte, int, error) {

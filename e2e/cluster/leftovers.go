@@ -101,7 +101,7 @@ func (c *Cluster) removeCgroups(ctx context.Context) error {
 	roots := []string{filepath.Join(cgroupRoot, c.values.CgroupParent)}
 	hierarchies, err := os.ReadDir(cgroupRoot)
 	if err != nil {
-		return nil //nolint:nilerr // without control groups none is left
+		return err
 	}
 	for _, h := range hierarchies {
 		roots = append(roots, filepath.Join(cgroupRoot, h.Name(), c.values.CgroupParent))

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -19,14 +20,14 @@ const (
 	lastPort  = 21999
 )
 
-func (p *ports) free() (int, error) {
+func (p *ports) free(ctx context.Context) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == 0 {
 		p.next = firstPort
 	}
 	for ; p.next <= lastPort; p.next++ {
-		if !listens(p.next) {
+		if !listens(ctx, p.next) {
 			continue
 		}
 		p.next++
@@ -36,14 +37,15 @@ func (p *ports) free() (int, error) {
 }
 
 // listens tells whether both a TCP and a UDP socket can be bound; serf takes both.
-func listens(port int) bool {
+func listens(ctx context.Context, port int) bool {
 	addr := fmt.Sprintf("127.0.0.1:%d", port)
-	l, err := net.Listen("tcp", addr)
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return false
 	}
 	defer l.Close()
-	u, err := net.ListenPacket("udp", addr)
+	u, err := lc.ListenPacket(ctx, "udp", addr)
 	if err != nil {
 		return false
 	}

@@ -17,6 +17,12 @@ import (
 // can be told from everything else on the machine.
 const envMark = "SPOTTER_CLUSTER_DIR"
 
+// How long a server may take to be ready, and to end.
+const (
+	startLimit = time.Minute
+	stopGrace  = 10 * time.Second
+)
+
 // process is a program that the cluster started and owns.
 type process struct {
 	name string
@@ -28,7 +34,7 @@ type process struct {
 
 // start runs argv with its output in a file of the cluster's log folder. The process is in a group of its own, so that a
 // Ctrl-C on the terminal reaches the cluster's owner alone, who stops things in order.
-func (c *Cluster) start(name string, env []string, argv ...string) (*process, error) {
+func (c *Cluster) start(name string, argv ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(c.Dir, "log", name+".log"), done: make(chan struct{})}
 	f, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -37,7 +43,7 @@ func (c *Cluster) start(name string, env []string, argv ...string) (*process, er
 	defer f.Close()
 	p.cmd = exec.Command(argv[0], argv[1:]...) //nolint:noctx // ended by stop, in the cluster's order
 	p.cmd.Dir = c.Dir
-	p.cmd.Env = append(c.environ(), env...)
+	p.cmd.Env = c.environ()
 	p.cmd.Stdout, p.cmd.Stderr = f, f
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
@@ -63,13 +69,13 @@ func (p *process) ended() bool {
 	}
 }
 
-// stop ends the process: SIGTERM, and SIGKILL when it is still there after grace.
-func (p *process) stop(grace time.Duration) {
+// stop ends the process: SIGTERM, and SIGKILL when it is still there after stopGrace.
+func (p *process) stop() {
 	if p == nil || p.ended() {
 		return
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that it is gone
-	t := time.NewTimer(grace)
+	t := time.NewTimer(stopGrace)
 	defer t.Stop()
 	select {
 	case <-p.done:
@@ -81,8 +87,8 @@ func (p *process) stop(grace time.Duration) {
 }
 
 // ready waits until check succeeds, and fails early when the process ends.
-func (p *process) ready(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (p *process) ready(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	var last error
 	err := Poll(ctx, 50*time.Millisecond, func() bool {
@@ -93,7 +99,7 @@ func (p *process) ready(ctx context.Context, limit time.Duration, check func(con
 	case p.ended():
 		return fmt.Errorf("%s ended: %w\n%s", p.name, errors.Join(p.err, errEnded), Tail(p.log, 20))
 	case err != nil:
-		return fmt.Errorf("%s is not ready after %v: %w\n%s", p.name, limit, errors.Join(err, last), Tail(p.log, 20))
+		return fmt.Errorf("%s is not ready after %v: %w\n%s", p.name, startLimit, errors.Join(err, last), Tail(p.log, 20))
 	}
 	return nil
 }

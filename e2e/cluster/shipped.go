@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 // TryShipped runs the policies and the local pool that are shipped in the folder jobs, in a nomad-autoscaler of their
@@ -21,7 +20,7 @@ func (c *Cluster) TryShipped(ctx context.Context, jobs string, want int) (err er
 			return err
 		}
 	}
-	port, err := c.ports.free()
+	port, err := c.ports.free(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,12 +68,12 @@ func (c *Cluster) TryShipped(ctx context.Context, jobs string, want int) (err er
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	p, err := c.start("shipped-autoscaler", nil, c.Bin.Autoscaler, "agent", "-config", config)
+	p, err := c.start("shipped-autoscaler", c.Bin.Autoscaler, "agent", "-config", config)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		p.stop(10 * time.Second)
+		p.stop()
 		all, listErr := instances(filepath.Join(state, "i"))
 		for _, i := range all {
 			if i.State != Gone {
@@ -86,7 +85,7 @@ func (c *Cluster) TryShipped(ctx context.Context, jobs string, want int) (err er
 		}
 	}()
 	var have string
-	err = p.ready(ctx, time.Minute, func(ctx context.Context) error {
+	err = p.ready(ctx, func(ctx context.Context) error {
 		out, err := c.tool(ctx, c.Bin.AutoscalerPlugin, "status", "--pool", pool, "--json")
 		if err != nil {
 			return err

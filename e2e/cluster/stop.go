@@ -30,10 +30,10 @@ func (c *Cluster) stopAll(ctx context.Context) error {
 	if c.server != nil && !c.server.ended() {
 		errs = append(errs, c.purgeJobs(ctx))
 	}
-	c.autoscaler.stop(10 * time.Second)
+	c.autoscaler.stop()
 	errs = append(errs, c.stopInstances(ctx))
-	c.server.stop(10 * time.Second)
-	c.consul.stop(10 * time.Second)
+	c.server.stop()
+	c.consul.stop()
 	if c.files != nil {
 		errs = append(errs, c.files.Close())
 	}

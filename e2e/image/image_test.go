@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -66,7 +67,7 @@ func files(t *testing.T, img v1.Image) map[string]int64 {
 	out := map[string]int64{}
 	for r := tar.NewReader(rc); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		must.NoError(t, err)
@@ -81,7 +82,7 @@ func unpack(t *testing.T, archive, dir string) {
 	defer f.Close()
 	for r := tar.NewReader(f); ; {
 		h, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return
 		}
 		must.NoError(t, err)

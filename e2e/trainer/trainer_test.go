@@ -134,7 +134,7 @@ func TestDecode(t *testing.T) {
 	b := tr.encode()
 	s, err := decode(b)
 	must.NoError(t, err)
-	must.Eq(t, tr.state.encode(), s.encode())
+	must.Eq(t, tr.encode(), s.encode())
 	for _, i := range []int{0, len(magic), len(b) / 2, len(b) - 1} {
 		bad := bytes.Clone(b)
 		bad[i] ^= 1
