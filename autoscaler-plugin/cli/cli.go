@@ -74,7 +74,7 @@ argument "target"; people use the other commands.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			return usageError{errors.New("no command given; known are status, market, target")}
 		},
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},

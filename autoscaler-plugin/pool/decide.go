@@ -133,16 +133,16 @@ func (d *decision) act(verb Verb, n Node, format string, args ...any) {
 	})
 }
 
-// count is how many nodes of a kind there will be once the launches have come up.
-func (d *decision) count(kind cloud.Kind) int {
+// onDemand is how many on-demand nodes there will be once the launches have come up.
+func (d *decision) onDemand() int {
 	n := 0
 	for _, s := range d.staying {
-		if s.Kind == kind {
+		if s.Kind == cloud.OnDemand {
 			n++
 		}
 	}
 	for _, o := range d.pending {
-		if o.Kind == kind {
+		if o.Kind == cloud.OnDemand {
 			n++
 		}
 	}
@@ -175,8 +175,8 @@ func (d *decision) giveUp() {
 
 // fillBase sees to the on-demand base.
 func (d *decision) fillBase() {
-	for d.count(cloud.OnDemand) < d.base {
-		have := fmt.Sprintf("base: %d of %d on-demand nodes are there", d.count(cloud.OnDemand), d.base)
+	for d.onDemand() < d.base {
+		have := fmt.Sprintf("base: %d of %d on-demand nodes are there", d.onDemand(), d.base)
 		if d.undrain(have, func(n Node) bool { return n.Kind == cloud.OnDemand }) {
 			continue
 		}
@@ -369,7 +369,7 @@ func (d *decision) shrink() {
 // dispensable orders the nodes that may go: on-demand beyond the base, then spot; of each those that are not ready,
 // then the dearest, then those with the most neighbours, then the newest.
 func (d *decision) dispensable() []Node {
-	fallback := d.count(cloud.OnDemand) - d.base
+	fallback := d.onDemand() - d.base
 	nodes := slices.Clone(d.staying)
 	key := func(n Node) (ready int, score float64) {
 		if n.ready() {
@@ -407,7 +407,7 @@ func compareKind(a, b cloud.Kind) int {
 // nothing else is under way. The on-demand node goes when the new one is ready: then there is one too many.
 func (d *decision) returnToSpot() {
 	quiet := d.total() == d.Desired && d.readyNodes() == d.Desired && len(d.pending) == 0 && len(d.draining) == 0
-	if !quiet || d.count(cloud.OnDemand) <= d.base {
+	if !quiet || d.onDemand() <= d.base {
 		return
 	}
 	all := d.Choices

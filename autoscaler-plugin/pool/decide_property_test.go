@@ -111,6 +111,7 @@ func TestDecide_promises(t *testing.T) {
 				stays[n.ID] = false
 			case GiveUp:
 				stays[n.ID] = false
+			case Launch, StopWork: // neither adds nor takes a node that is there
 			}
 		}
 		staying, onDemand := launched, launchedOnDemand

@@ -177,9 +177,9 @@ func TestMemory_backoff(t *testing.T) {
 	c := testConfig()
 	m := newMemory()
 	must.True(t, m.retryAt(c, "west").IsZero())
-	for _, want := range []time.Duration{3, 6, 12, 24, 30, 30} {
+	for _, want := range []int{3, 6, 12, 24, 30, 30} {
 		m.fail("west", noon)
-		must.Eq(t, want*time.Minute, m.retryAt(c, "west").Sub(noon))
+		must.Eq(t, time.Duration(want)*time.Minute, m.retryAt(c, "west").Sub(noon))
 	}
 }
 

@@ -43,7 +43,7 @@ type Attempt struct {
 }
 
 const (
-	retryMin     = 500 * time.Millisecond
+	retryFirst   = 500 * time.Millisecond
 	retryMax     = 5 * time.Second
 	retryRefused = 30 * time.Second // an operator may mend the token meanwhile
 )
@@ -59,7 +59,7 @@ func (a Attempt) due(now time.Time) bool {
 	case a.Refused:
 		return !now.Before(a.Last.Add(retryRefused))
 	default:
-		pause := min(retryMax, retryMin<<min(a.Failures-1, 8))
+		pause := min(retryMax, retryFirst<<min(a.Failures-1, 8))
 		return !now.Before(a.Last.Add(pause))
 	}
 }

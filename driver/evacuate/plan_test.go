@@ -48,7 +48,8 @@ func plain(p *TaskProgress)       { p.Checkpoints = false }
 func stopping(p *TaskProgress)    { p.Stopping = true }
 func gone(p *TaskProgress)        { p.Running = false }
 func ending(p *TaskProgress)      { p.End.InFlight = true }
-func askFailed(n int) taskOption  { return func(p *TaskProgress) { p.Ask.Failures, p.Ask.Last = n, t0 } }
+func askFailed(n int) taskOption { return func(p *TaskProgress) { p.Ask.Failures, p.Ask.Last = n, t0 } }
+
 func since(d time.Duration) taskOption {
 	return func(p *TaskProgress) { p.Since = at(d) }
 }
@@ -94,20 +95,32 @@ func TestPlan(t *testing.T) {
 		exp string
 	}{
 		// Order: ask, then the node, then moves.
-		"everything at once": {0, Situation{Threat: notice120(), Node: NodeProgress{API: true},
-			Tasks: []TaskProgress{task("p", "2", plain), task("a", "1")}}, askNotice + "; ineligible; stop ns/2"},
+		"everything at once": {0, Situation{
+			Threat: notice120(), Node: NodeProgress{API: true},
+			Tasks: []TaskProgress{task("p", "2", plain), task("a", "1")},
+		}, askNotice + "; ineligible; stop ns/2"},
 		"no api":         {0, Situation{Threat: notice120(), Tasks: []TaskProgress{task("a", "1")}}, askNotice + "; unhealthy"},
 		"mark in flight": {0, Situation{Threat: notice120(), Node: NodeProgress{API: true, Ineligible: Attempt{InFlight: true}}}, ""},
-		"mark refused": {0, Situation{Threat: notice120(), Node: NodeProgress{API: true,
-			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0}}}, "unhealthy"},
-		"refused, not yet again": {30*time.Second - 1, Situation{Threat: notice120(), Node: NodeProgress{API: true, Unhealthy: true,
-			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0}}}, ""},
-		"refused, again": {30 * time.Second, Situation{Threat: notice120(), Node: NodeProgress{API: true, Unhealthy: true,
-			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0}}}, "ineligible"},
-		"marked after all": {0, Situation{Threat: notice120(), Node: NodeProgress{API: true, Unhealthy: true,
-			Ineligible: Attempt{Done: true}}}, "healthy"},
-		"drain leaves the node alone": {0, Situation{Threat: drain120(), Node: NodeProgress{API: true},
-			Tasks: []TaskProgress{task("a", "1")}}, "ask a drain final=true by=1m50s"},
+		"mark refused": {0, Situation{Threat: notice120(), Node: NodeProgress{
+			API:        true,
+			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0},
+		}}, "unhealthy"},
+		"refused, not yet again": {30*time.Second - 1, Situation{Threat: notice120(), Node: NodeProgress{
+			API: true, Unhealthy: true,
+			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0},
+		}}, ""},
+		"refused, again": {30 * time.Second, Situation{Threat: notice120(), Node: NodeProgress{
+			API: true, Unhealthy: true,
+			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0},
+		}}, "ineligible"},
+		"marked after all": {0, Situation{Threat: notice120(), Node: NodeProgress{
+			API: true, Unhealthy: true,
+			Ineligible: Attempt{Done: true},
+		}}, "healthy"},
+		"drain leaves the node alone": {0, Situation{
+			Threat: drain120(), Node: NodeProgress{API: true},
+			Tasks: []TaskProgress{task("a", "1")},
+		}, "ask a drain final=true by=1m50s"},
 
 		// Asking.
 		"asked once":               {time.Second, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1", open)}}, ""},
@@ -119,14 +132,22 @@ func TestPlan(t *testing.T) {
 		"too late to ask":          {110 * time.Second, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1")}}, "stop ns/1"},
 		"not asked while stopping": {0, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1", stopping)}}, ""},
 		"durable is not repeated":  {0, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1", durable)}}, "stop ns/1"},
-		"deadline moved nearer": {0, Situation{Threat: &Threat{Since: t0, Deadline: at(60 * time.Second)}, Node: apiOn(),
-			Tasks: []TaskProgress{task("a", "1", open)}}, "ask a notice final=true by=50s"},
-		"deadline moved within a second": {0, Situation{Threat: &Threat{Since: t0, Deadline: at(119 * time.Second)}, Node: apiOn(),
-			Tasks: []TaskProgress{task("a", "1", open)}}, ""},
-		"hibernation has the checkpoint timeout": {0, Situation{Threat: &Threat{Since: t0}, Node: apiOn(),
-			Tasks: []TaskProgress{task("a", "1")}}, "ask a notice final=true by=2m0s"},
-		"late task without a deadline": {0, Situation{Threat: &Threat{Cause: CauseDrain, Since: t0}, Node: apiOn(),
-			Tasks: []TaskProgress{task("a", "1", since(0))}}, "ask a drain final=true by=2m0s"},
+		"deadline moved nearer": {0, Situation{
+			Threat: &Threat{Since: t0, Deadline: at(60 * time.Second)}, Node: apiOn(),
+			Tasks: []TaskProgress{task("a", "1", open)},
+		}, "ask a notice final=true by=50s"},
+		"deadline moved within a second": {0, Situation{
+			Threat: &Threat{Since: t0, Deadline: at(119 * time.Second)}, Node: apiOn(),
+			Tasks: []TaskProgress{task("a", "1", open)},
+		}, ""},
+		"hibernation has the checkpoint timeout": {0, Situation{
+			Threat: &Threat{Since: t0}, Node: apiOn(),
+			Tasks: []TaskProgress{task("a", "1")},
+		}, "ask a notice final=true by=2m0s"},
+		"late task without a deadline": {0, Situation{
+			Threat: &Threat{Cause: CauseDrain, Since: t0}, Node: apiOn(),
+			Tasks: []TaskProgress{task("a", "1", since(0))},
+		}, "ask a drain final=true by=2m0s"},
 
 		// Moving.
 		"given up":              {0, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1", gaveUp)}}, "stop ns/1"},
@@ -136,10 +157,14 @@ func TestPlan(t *testing.T) {
 		"all ended":             {0, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1", gone)}}, ""},
 		"moved once":            {0, Situation{Threat: notice120(), Node: apiOn(), Moves: done, Tasks: []TaskProgress{task("a", "1", durable)}}, ""},
 		"Nomad stops it":        {0, Situation{Threat: notice120(), Node: apiOn(), Tasks: []TaskProgress{task("a", "1", durable, stopping)}}, ""},
-		"stop failed, again": {500 * ms, Situation{Threat: notice120(), Node: apiOn(), Moves: map[string]Attempt{"1": {Failures: 1, Last: t0}},
-			Tasks: []TaskProgress{task("a", "1", durable)}}, "stop ns/1"},
-		"stop refused": {0, Situation{Threat: notice120(), Node: apiOn(), Moves: map[string]Attempt{"1": {Failures: 1, Refused: true}},
-			Tasks: []TaskProgress{task("a", "1", durable)}}, "end a by=10s"},
+		"stop failed, again": {500 * ms, Situation{
+			Threat: notice120(), Node: apiOn(), Moves: map[string]Attempt{"1": {Failures: 1, Last: t0}},
+			Tasks: []TaskProgress{task("a", "1", durable)},
+		}, "stop ns/1"},
+		"stop refused": {0, Situation{
+			Threat: notice120(), Node: apiOn(), Moves: map[string]Attempt{"1": {Failures: 1, Refused: true}},
+			Tasks: []TaskProgress{task("a", "1", durable)},
+		}, "end a by=10s"},
 		"no api, durable":       {0, Situation{Threat: notice120(), Node: apiOff(), Tasks: []TaskProgress{task("a", "1", durable)}}, "end a by=10s"},
 		"no api, ends all":      {0, Situation{Threat: notice120(), Node: apiOff(), Tasks: []TaskProgress{task("a", "1", durable), task("b", "1", plain)}}, "end a by=10s; end b by=10s"},
 		"no api, waits":         {0, Situation{Threat: notice120(), Node: apiOff(), Tasks: []TaskProgress{task("a", "1", open)}}, ""},
@@ -226,10 +251,14 @@ func TestMerge(t *testing.T) {
 		"notice":         {n: n, exp: Threat{Action: "stop", Since: t0, Deadline: at(120 * time.Second)}},
 		"drain":          {d: nomad.Drain{Active: true, Force: true}, exp: Threat{Cause: CauseDrain, Since: at(1), Force: true}},
 		"drain is later": {n: n, d: nomad.Drain{Active: true, Deadline: at(120*time.Second + 1)}, exp: Threat{Action: "stop", Since: t0, Deadline: at(120 * time.Second)}},
-		"drain is earlier": {n: n, d: nomad.Drain{Active: true, Deadline: at(120*time.Second - 1)},
-			exp: Threat{Action: "stop", Since: t0, Deadline: at(120*time.Second - 1)}},
-		"hibernate stays without a time": {n: &Notice{Action: "hibernate", Seen: t0}, d: nomad.Drain{Active: true, Deadline: at(time.Second)},
-			exp: Threat{Action: "hibernate", Since: t0}},
+		"drain is earlier": {
+			n: n, d: nomad.Drain{Active: true, Deadline: at(120*time.Second - 1)},
+			exp: Threat{Action: "stop", Since: t0, Deadline: at(120*time.Second - 1)},
+		},
+		"hibernate stays without a time": {
+			n: &Notice{Action: "hibernate", Seen: t0}, d: nomad.Drain{Active: true, Deadline: at(time.Second)},
+			exp: Threat{Action: "hibernate", Since: t0},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, on := Merge(tc.n, tc.d, at(1))

@@ -68,7 +68,7 @@ func freePorts(t *testing.T, n int) []int {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		must.NoError(t, err)
 		defer l.Close()
-		out = append(out, l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // a TCP listener has a TCP address
+		out = append(out, l.Addr().(*net.TCPAddr).Port)
 	}
 	return out
 }

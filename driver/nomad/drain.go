@@ -36,7 +36,7 @@ func drainOf(n *api.Node) Drain {
 }
 
 const (
-	retryMin     = time.Second
+	retryFirst   = time.Second
 	retryMax     = 15 * time.Second
 	retryRefused = 30 * time.Second // a token is mended by people
 	// pollFloor bounds how often the watch may ask when the server answers blocking queries at once.
@@ -51,7 +51,7 @@ func (n *Node) WatchDrain(ctx context.Context, emit func(Drain)) {
 	var index uint64
 	var last Drain
 	var seen, lost bool
-	wait := retryMin
+	wait := retryFirst
 	for ctx.Err() == nil {
 		node, at, err := n.info(ctx, need, index)
 		if ctx.Err() != nil {
@@ -81,7 +81,7 @@ func (n *Node) WatchDrain(ctx context.Context, emit func(Drain)) {
 		if lost {
 			log.Info("drains of this node are seen again")
 		}
-		lost, wait = false, retryMin
+		lost, wait = false, retryFirst
 		index = nextIndex(index, at)
 		if d := drainOf(node); !seen || d != last {
 			seen, last = true, d

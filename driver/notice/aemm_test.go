@@ -27,7 +27,7 @@ func TestEC2_AgainstTheMockOfAmazon(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.NoError(t, err)
-	addr := l.Addr().(*net.TCPAddr) //nolint:errcheck // a TCP listener has a TCP address
+	addr := l.Addr().(*net.TCPAddr)
 	must.NoError(t, l.Close())
 	port := fmt.Sprint(addr.Port)
 	cmd := exec.Command(bin, "spot", "-n", "127.0.0.1", "-p", port, "-I", "-d", "4", "--rebalance-delay-sec", "1")

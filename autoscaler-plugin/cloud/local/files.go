@@ -93,15 +93,15 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 		if !errors.Is(err, errLocked) {
 			return unlock, err
 		}
-		if pauseErr := pause(ctx, pollInterval); pauseErr != nil {
+		if pauseErr := pause(ctx); pauseErr != nil {
 			return nil, errors.Join(err, pauseErr)
 		}
 	}
 }
 
-// pause waits for a time, or less when the context ends; then it returns the context's error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
+// pause waits for pollInterval, or less when the context ends; then it returns the context's error.
+func pause(ctx context.Context) error {
+	timer := time.NewTimer(pollInterval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

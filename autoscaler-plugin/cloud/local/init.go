@@ -115,7 +115,7 @@ func awaitPath(ctx context.Context, p process, started map[int]string) (name, ho
 			}
 			return name, how
 		}
-		if pause(ctx, pollInterval) != nil {
+		if pause(ctx) != nil {
 			return p.Name, fmt.Sprintf("wait_for: %s did not appear within %v", p.WaitFor, waitForTimeout)
 		}
 	}

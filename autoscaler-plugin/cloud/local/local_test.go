@@ -134,7 +134,7 @@ func waitFor(t *testing.T, what string, limit time.Duration, done func() bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for !done() {
-		if pause(ctx, pollInterval) != nil {
+		if pause(ctx) != nil {
 			t.Fatalf("%s: not within %v", what, limit)
 		}
 	}

@@ -379,7 +379,7 @@ func waitDead(ctx context.Context, ref procRef, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for ref.alive() {
-		if err := pause(ctx, pollInterval); err != nil {
+		if err := pause(ctx); err != nil {
 			return fmt.Errorf("wait for the end of process %d: %w", ref.PID, err)
 		}
 	}
