@@ -48,7 +48,7 @@ func plain(p *TaskProgress)       { p.Checkpoints = false }
 func stopping(p *TaskProgress)    { p.Stopping = true }
 func gone(p *TaskProgress)        { p.Running = false }
 func ending(p *TaskProgress)      { p.End.InFlight = true }
-func askFailed(n int) taskOption { return func(p *TaskProgress) { p.Ask.Failures, p.Ask.Last = n, t0 } }
+func askFailed(n int) taskOption  { return func(p *TaskProgress) { p.Ask.Failures, p.Ask.Last = n, t0 } }
 
 func since(d time.Duration) taskOption {
 	return func(p *TaskProgress) { p.Since = at(d) }
