@@ -99,7 +99,8 @@ type offeringValues struct {
 // dirPrefix begins the name of every cluster's folder.
 const dirPrefix = "spotter-"
 
-// Start starts a cluster. When it fails, what it started is stopped again, and its folder is kept.
+// Start starts a cluster. When it fails, what it started is stopped again, and its folder is kept; when ctx is done
+// meanwhile, the folder goes as well.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("start cluster: containers and mount namespaces need root")
@@ -115,6 +116,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := c.startAll(ctx); err != nil {
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopLimit)
 		defer cancel()
+		if ctx.Err() != nil {
+			return nil, errors.Join(context.Cause(ctx), c.Stop(stopCtx, false))
+		}
 		return nil, errors.Join(fmt.Errorf("start cluster: %w (logs are in %s)", err, dir), c.stopAll(stopCtx))
 	}
 	return c, nil

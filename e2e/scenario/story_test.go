@@ -181,7 +181,7 @@ func (s *story) start(kind string, opts ...option) *job {
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if s.Failed() {
+		if s.Failed() || os.Getenv("SPOTTER_E2E_REPORT") != "" {
 			s.Log(j.Report(ctx))
 			s.Log(shared.InstanceLogs(25, names...))
 		}

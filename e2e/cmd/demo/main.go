@@ -34,7 +34,7 @@ func main() {
 	err := run(ctx, *bin, *stop)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		fmt.Fprintf(os.Stderr, "demo: interrupted: %v\n", err)
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
 		os.Exit(exitInterrupted)
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
@@ -59,6 +59,9 @@ func run(ctx context.Context, bin, stop string) error {
 	if d.result.finished {
 		d.result.print(s)
 		err = errors.Join(err, d.result.verdict(), d.result.write(os.Getenv("DEMO_JSON")))
+	}
+	if ctx.Err() != nil { // interrupted: nothing is to be found out from logs
+		return errors.Join(context.Cause(ctx), d.close(ctx, false, false))
 	}
 	return errors.Join(err, d.close(ctx, err != nil, os.Getenv("KEEP") == "1"))
 }
