@@ -77,7 +77,7 @@ func reference(t *testing.T, steps string) []byte {
 func TestRun_lossFalls(t *testing.T) {
 	clearEnv(t)
 	var out buffer
-	must.NoError(t, run(t.Context(), []string{"--steps", "600", "--size", "256KiB"}, &out))
+	must.NoError(t, run(t.Context(), []string{"--steps", "600", "--size", "64KiB"}, &out))
 	var losses []float64
 	for _, m := range regexp.MustCompile(` loss ([0-9.]+)`).FindAllStringSubmatch(out.String(), -1) {
 		v, err := strconv.ParseFloat(m[1], 64)
@@ -332,7 +332,7 @@ func TestParse(t *testing.T) {
 		must.ErrorContains(t, run(t.Context(), strings.Fields(c.args), new(buffer)), c.err)
 	}
 	must.Eq(t, 16, hiddenFor(1))
-	for _, size := range []int64{64 << 10, 1 << 20, 100 << 20} {
+	for _, size := range []int64{64 << 10, 1 << 20, 8 << 20} {
 		n := int64(len(newState(1, hiddenFor(size)).encode())) - 4*examples
 		must.Between(t, size*95/100, n, size*105/100)
 	}
