@@ -186,7 +186,7 @@ func (a *agent) stop(ctx context.Context) error {
 	defer a.mu.Unlock()
 	err := stopAgent(ctx, a.client, a.proc)
 	if err == nil {
-		removeCgroups(a.cgroup)
+		removeCgroups(ctx, a.cgroup)
 	}
 	return err
 }

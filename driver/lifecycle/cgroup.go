@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hierarchies lists where cgroup file systems are mounted, v1 and v2. cpuset of v1 is left out: a new group there takes
@@ -52,14 +56,19 @@ func enterCgroups(path string, pid int) error {
 	return errors.Join(errs...)
 }
 
-// removeCgroups removes an empty group from every hierarchy; one that is busy or not there is left.
-func removeCgroups(path string) {
+// removeCgroups removes a group from every hierarchy. The kernel needs a moment to let go of one whose last process has
+// just ended; one that stays busy is left.
+func removeCgroups(ctx context.Context, path string) {
 	roots, err := hierarchies()
 	if err != nil {
 		return
 	}
 	for _, root := range roots {
-		_ = os.Remove(filepath.Join(root, path))
+		for range 10 {
+			if err := os.Remove(filepath.Join(root, path)); !errors.Is(err, unix.EBUSY) || !pause(ctx, 20*time.Millisecond) {
+				break
+			}
+		}
 	}
 }
 

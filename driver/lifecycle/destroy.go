@@ -130,7 +130,7 @@ func (m *Manager) known(dir string) bool {
 // sweepOne has the agent save what is left, if there is one, and removes the directory.
 func (m *Manager) sweepOne(ctx context.Context, dir string, led ledger) error {
 	if _, err := os.Stat(agentConfigFile(dir)); err != nil {
-		return m.sweepAway(dir)
+		return m.sweepAway(ctx, dir)
 	}
 	a := m.newAgent(dir, led.Agent, func(p process) {
 		led.Agent = p
@@ -150,13 +150,13 @@ func (m *Manager) sweepOne(ctx context.Context, dir string, led ledger) error {
 	if err := a.stop(ctx); err != nil {
 		return err
 	}
-	return m.sweepAway(dir)
+	return m.sweepAway(ctx, dir)
 }
 
 // sweepTime is how long a swept agent is waited for; it goes on by itself afterwards.
 const sweepTime = 5 * time.Second
 
-func (m *Manager) sweepAway(dir string) error {
-	removeCgroups(m.agentCgroup(dir))
+func (m *Manager) sweepAway(ctx context.Context, dir string) error {
+	removeCgroups(ctx, m.agentCgroup(dir))
 	return os.RemoveAll(dir)
 }

@@ -49,8 +49,9 @@ type ledger struct {
 	EventSeq   uint64  `json:"event_seq"` // last event passed on, of the agent in EventAgent
 	EventAgent process `json:"event_agent"`
 
-	Final      final       `json:"final,omitempty"` // of the evacuation's last checkpoint
-	Ended      bool        `json:"ended,omitempty"` // ended by an evacuation, to be rescheduled
+	Final      final       `json:"final,omitempty"`  // of the evacuation's last checkpoint
+	Warned     bool        `json:"warned,omitempty"` // the owner was told what will not work in the job
+	Ended      bool        `json:"ended,omitempty"`  // ended by an evacuation, to be rescheduled
 	Superseded string      `json:"superseded,omitempty"`
 	Exit       *exitRecord `json:"exit,omitempty"`
 	Destroyed  bool        `json:"destroyed,omitempty"`

@@ -180,9 +180,9 @@ func short(s string, n int) string {
 // FIFODir is where the streams of an exec live.
 func FIFODir(stateDir string) string { return filepath.Join(stateDir, "fifo") }
 
-// Setup makes the directories that all tasks share.
+// Setup makes the directories that all tasks share. Streams of an earlier plugin's execs are of no use any more.
 func (m *Manager) Setup() error {
-	var errs []error
+	errs := []error{os.RemoveAll(FIFODir(m.cfg.StateDir))}
 	for _, d := range []string{m.cfg.StateDir, filepath.Join(m.cfg.StateDir, "t"), FIFODir(m.cfg.StateDir)} {
 		errs = append(errs, os.MkdirAll(d, 0o700))
 	}

@@ -171,7 +171,8 @@ func (t *Task) learnFacts(ctx context.Context) {
 			t.mu.Lock()
 			t.facts, t.factsKnown = f, true
 			t.mu.Unlock()
-			if w := evacuate.Warning(f); w != "" && t.st.Config.Checkpoint != nil {
+			if w := evacuate.Warning(f); w != "" && t.agent != nil && !t.ledger().Warned {
+				t.change(func(l *ledger) { l.Warned = true })
 				t.Event(w)
 			}
 			return

@@ -49,6 +49,7 @@ func (t *task) number(prefix string) int {
 }
 
 func TestStopCheckpointsAndRestartResumes(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(training, nil)
 	task.start()
@@ -72,6 +73,7 @@ func TestStopCheckpointsAndRestartResumes(t *testing.T) {
 }
 
 func TestReplacementRestoresElsewhere(t *testing.T) {
+	t.Parallel()
 	store := t.TempDir()
 	extra := fmt.Sprintf("checkpoint {\n store = %q\n}", "file://"+store)
 	n := newNode(t, extra)
@@ -88,6 +90,7 @@ func TestReplacementRestoresElsewhere(t *testing.T) {
 }
 
 func TestExitWaitsForTheLastCheckpoint(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(strings.Replace(training, `["train"]`, `["train", "5"]`, 1), nil)
 	task.start()
@@ -105,6 +108,7 @@ func must1[T any](v T, err error) func(*testing.T) T {
 }
 
 func TestAgentIsStartedAgain(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(training, nil)
 	task.start()
@@ -135,6 +139,7 @@ func (n *node) agentPID() int {
 }
 
 func TestStoreOutOfReach(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	must.NoError(t, os.WriteFile(file, nil, 0o600))
 	n := newNode(t, fmt.Sprintf("checkpoint {\n store = %q\n restore_timeout = \"1s\"\n}", "file://"+file+"/store"))
@@ -153,6 +158,7 @@ func ended(t *testing.T, pid int) {
 }
 
 func TestCheckpointDirIsForTheTaskAlone(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask("args = [\"show\"]\ncheckpoint {}", nil)
 	task.tc.User = "trainer"
@@ -189,6 +195,7 @@ func metadata(t *testing.T, at *atomic.Pointer[time.Time]) string {
 }
 
 func TestNoticeEndsTheTaskForRescheduling(t *testing.T) {
+	t.Parallel()
 	var at atomic.Pointer[time.Time]
 	n := newNode(t, fmt.Sprintf("notice {\n source = \"ec2\"\n endpoint = %q\n poll_interval = \"100ms\"\n}", metadata(t, &at)))
 	task := n.newTask(training, nil)

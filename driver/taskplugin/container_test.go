@@ -23,6 +23,7 @@ import (
 )
 
 func TestStats(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["burn"]`, nil)
 	task.start()
@@ -43,6 +44,7 @@ func TestStats(t *testing.T) {
 }
 
 func TestOOM(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["eat"]`, func(tc *drivers.TaskConfig) {
 		tc.Resources.NomadResources.Memory.MemoryMB = 64
@@ -55,6 +57,7 @@ func TestOOM(t *testing.T) {
 }
 
 func TestExec(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(``, nil)
 	task.start()
@@ -78,6 +81,7 @@ func TestExec(t *testing.T) {
 type pipeEnd struct{ *io.PipeWriter }
 
 func TestExecStreaming(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(``, nil)
 	task.start()
@@ -107,6 +111,7 @@ func (nopWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (nopWriter) Close() error                { return nil }
 
 func TestGroupNetwork(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	ns := netns(t)
 	task := n.newTask("args = [\"show\"]\nextra_hosts = [\"db:10.0.0.7\"]", func(tc *drivers.TaskConfig) {
@@ -141,7 +146,38 @@ func netns(t *testing.T) string {
 	return path
 }
 
+// TestSeccomp expects the profile exactly where the runtime can apply one.
+func TestSeccomp(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "allow_privileged = true")
+	info, err := n.d.runtime.Probe(context.Background())
+	must.NoError(t, err)
+	t.Logf("containerd %s, seccomp %t", info.Version, info.Seccomp)
+	filtered, open := n.newTask(`args = ["show"]`, nil), n.newTask("args = [\"show\"]\nseccomp = \"unconfined\"", nil)
+	filtered.start()
+	open.start()
+	must.Eq(t, 0, filtered.wait().ExitCode)
+	must.Eq(t, 0, open.wait().ExitCode)
+	mode := map[bool]string{true: "Seccomp:\t2", false: "Seccomp:\t0"}
+	filtered.waitOutput(mode[info.Seccomp])
+	open.waitOutput(mode[false])
+}
+
+func TestPrivileged(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "allow_privileged = true")
+	task := n.newTask("args = [\"show\"]\nprivileged = true", nil)
+	task.start()
+	must.Eq(t, 0, task.wait().ExitCode)
+	task.waitOutput("NoNewPrivs:\t0")
+	strict := newNode(t, "")
+	refused := strict.newTask("args = [\"show\"]\nprivileged = true", nil)
+	_, _, err := strict.d.StartTask(refused.tc)
+	must.ErrorContains(t, err, "config.privileged")
+}
+
 func TestHostNetwork(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["show"]`, nil)
 	task.start()
@@ -152,6 +188,7 @@ func TestHostNetwork(t *testing.T) {
 }
 
 func TestPull(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(registry.New())
 	defer s.Close()
 	ref := strings.TrimPrefix(s.URL, "http://") + "/team/train:1"
@@ -178,6 +215,7 @@ func TestPull(t *testing.T) {
 }
 
 func TestArchiveInsideTheTaskOnly(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	outside := filepath.Join(n.allocs, "outside.tar")
 	task := n.newTask(`image = "oci-archive:local/link.tar"`, nil)
@@ -195,6 +233,7 @@ func TestArchiveInsideTheTaskOnly(t *testing.T) {
 }
 
 func TestBadTaskConfig(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask("image = \"\"\nprivileged = true\ncheckpoint {\n dir = \"ckpt\"\n interval = \"-1s\"\n store = \"ftp://x\"\n}", nil)
 	_, _, err := n.d.StartTask(task.tc)
@@ -204,6 +243,7 @@ func TestBadTaskConfig(t *testing.T) {
 }
 
 func TestMissingCommand(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`entrypoint = ["/bin/nothing"]`, nil)
 	_, _, err := n.d.StartTask(task.tc)

@@ -19,6 +19,7 @@ type specOf = *hclspec.Spec
 const goarch = runtime.GOARCH
 
 func TestExitCodeAndLogs(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["exit", "7"]`, nil)
 	task.start()
@@ -41,6 +42,7 @@ func TestExitCodeAndLogs(t *testing.T) {
 }
 
 func TestStopIsIdempotentAndUsesImageSignal(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(``, nil)
 	task.start()
@@ -57,6 +59,7 @@ func TestStopIsIdempotentAndUsesImageSignal(t *testing.T) {
 }
 
 func TestStopKillsTheStubborn(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["stubborn"]`, nil)
 	task.start()
@@ -71,6 +74,7 @@ func TestStopKillsTheStubborn(t *testing.T) {
 }
 
 func TestSignal(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["hup"]`, nil)
 	task.start()
@@ -81,6 +85,7 @@ func TestSignal(t *testing.T) {
 }
 
 func TestWaitRespectsContext(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(``, nil)
 	task.start()

@@ -69,6 +69,9 @@ func (d *Driver) fingerprints(ctx context.Context, m *lifecycle.Manager, ch chan
 		if sent && now.state != last.state {
 			d.log.Info("driver health changed", "health", now.state, "description", now.description)
 		}
+		if now.seen && !last.seen && now.attributes[attributePrefix+".seccomp"] == yes(false) {
+			d.log.Warn("seccomp is off: the container runtime was built without it; containers may use every system call")
+		}
 		last, sent = now, true
 		select {
 		case ch <- now.fingerprint():

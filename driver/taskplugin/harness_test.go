@@ -268,15 +268,32 @@ func newNode(t *testing.T, extra string) *node {
 	dir, err := os.MkdirTemp("", "spn")
 	must.NoError(t, err)
 	n := &node{t: t, state: filepath.Join(dir, "state"), allocs: filepath.Join(dir, "allocs")}
+	cgroup := "/spt-" + uuid.NewString()[:8]
 	n.config = fmt.Sprintf("state_dir = %q\ncontainerd {\n address = %q\n namespace = %q\n cgroup_parent = %q\n}\n%s\n",
-		n.state, shared.socket, "t-"+uuid.NewString()[:8], "/spt-"+uuid.NewString()[:8], extra)
+		n.state, shared.socket, "t-"+uuid.NewString()[:8], cgroup, extra)
 	t.Cleanup(func() {
 		n.destroyAll()
 		n.stop()
+		removeGroups(cgroup)
 		must.NoError(t, os.RemoveAll(dir))
 	})
 	n.start()
 	return n
+}
+
+// removeGroups removes the parents of the node's groups, which a real node keeps.
+func removeGroups(name string) {
+	for _, pattern := range []string{"/sys/fs/cgroup/*" + name, "/sys/fs/cgroup" + name} {
+		for _, suffix := range []string{"", "-agents"} {
+			dirs, _ := filepath.Glob(pattern + suffix)
+			for _, d := range dirs {
+				children, _ := filepath.Glob(d + "/*/")
+				for _, c := range append(children, d) {
+					_ = os.Remove(c)
+				}
+			}
+		}
+	}
 }
 
 // start makes the driver, as Nomad does when it starts the plugin.

@@ -17,6 +17,7 @@ import (
 
 // TestSuperseded has a node that was cut off: its task was replaced elsewhere and must not go on.
 func TestSuperseded(t *testing.T) {
+	t.Parallel()
 	extra := fmt.Sprintf("checkpoint {\n store = %q\n}", "file://"+t.TempDir())
 	hcl := "args = [\"train\"]\ncheckpoint {\n pattern = \"step-*\"\n interval = \"200ms\"\n lineage = \"team/run\"\n}"
 	n, other := newNode(t, extra), newNode(t, extra)
@@ -43,9 +44,14 @@ func TestSuperseded(t *testing.T) {
 	must.SliceEmpty(t, left)
 }
 
+// unknown is a node that cannot tell whether it is about to go away, so that its evacuation neither starts nor calls
+// anything off.
+const unknown = "notice {\n source = \"ec2\"\n endpoint = \"http://127.0.0.1:1\"\n}"
+
 // TestFinalAndWithdrawn has an evacuation that is called off.
 func TestFinalAndWithdrawn(t *testing.T) {
-	n := newNode(t, "")
+	t.Parallel()
+	n := newNode(t, unknown)
 	task := n.newTask(training, nil)
 	task.start()
 	task.resumed()
@@ -77,7 +83,8 @@ func TestFinalAndWithdrawn(t *testing.T) {
 
 // TestStopAfterFinal has Nomad stop a task whose final checkpoint is durable: it is not asked again.
 func TestStopAfterFinal(t *testing.T) {
-	n := newNode(t, "")
+	t.Parallel()
+	n := newNode(t, unknown)
 	task := n.newTask(training, nil)
 	task.start()
 	task.resumed()
@@ -94,6 +101,7 @@ func TestStopAfterFinal(t *testing.T) {
 // TestUploadOutlivesTheTask has a store that goes away before the last checkpoint, and comes back after the task was
 // destroyed.
 func TestUploadOutlivesTheTask(t *testing.T) {
+	t.Parallel()
 	base := t.TempDir()
 	store := filepath.Join(base, "store")
 	must.NoError(t, os.Mkdir(store, 0o700))

@@ -12,6 +12,7 @@ import (
 )
 
 func TestRecoverRunning(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(training, nil)
 	task.start()
@@ -30,6 +31,7 @@ func TestRecoverRunning(t *testing.T) {
 }
 
 func TestLogsSurviveTheDriver(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["tick"]`, nil)
 	task.start()
@@ -42,6 +44,7 @@ func TestLogsSurviveTheDriver(t *testing.T) {
 }
 
 func TestRecoverExitedWhileAway(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(`args = ["hup"]`, nil)
 	task.start()
@@ -60,6 +63,7 @@ func TestRecoverExitedWhileAway(t *testing.T) {
 }
 
 func TestRecoverGone(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(training, nil)
 	task.start()
@@ -83,6 +87,7 @@ func (n *node) containerID(task *task) string {
 }
 
 func TestLeftoversAreCleaned(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(training, nil)
 	task.start()
@@ -97,6 +102,7 @@ func TestLeftoversAreCleaned(t *testing.T) {
 }
 
 func TestDestroyRunning(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "")
 	task := n.newTask(training, nil)
 	task.start()
