@@ -18,6 +18,9 @@ func (m *Manager) Destroy(ctx context.Context, id string, force bool) error {
 		return err
 	}
 	defer m.lock(t.st.Dir)()
+	if _, err := m.Task(id); err != nil { // another call was quicker
+		return err
+	}
 	if t.Running() && !force {
 		return fmt.Errorf("destroy task %s: it is running; stop it first, or use force", id)
 	}

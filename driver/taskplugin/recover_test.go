@@ -2,6 +2,7 @@ package taskplugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -109,7 +110,13 @@ func TestDestroyRunning(t *testing.T) {
 	task.resumed()
 	agent, id := n.agentPID(), n.containerID(task)
 	must.ErrorContains(t, n.d.DestroyTask(task.tc.ID, false), "running")
-	task.destroy()
+	done := make(chan error, 2)
+	for range 2 {
+		go func() { done <- n.d.DestroyTask(task.tc.ID, true) }()
+	}
+	first, second := <-done, <-done
+	must.True(t, first == nil || second == nil)
+	must.ErrorIs(t, errors.Join(first, second), drivers.ErrTaskNotFound)
 	ended(t, agent)
 	_, err := n.d.runtime.Inspect(context.Background(), id)
 	must.Error(t, err)
