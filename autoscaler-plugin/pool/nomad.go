@@ -118,7 +118,7 @@ func (n *nomadNodes) stopWork(ctx context.Context, nodeID string) error {
 		if a.ClientTerminalStatus() || a.DesiredStatus == nomad.AllocDesiredStatusStop {
 			continue
 		}
-		if _, err := n.client.Allocations().Stop(a, (&nomad.QueryOptions{}).WithContext(ctx)); err != nil {
+		if _, err := n.client.Allocations().Stop(a, (&nomad.QueryOptions{Params: map[string]string{"reschedule": "true"}}).WithContext(ctx)); err != nil {
 			faults = append(faults, fmt.Errorf("stop allocation %s: %w", a.ID, err))
 		}
 	}

@@ -20,12 +20,13 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 		return a.restored(nil), nil
 	}
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	// The timeout is for reaching a store. What is then downloaded takes the time that it takes.
+	reach, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var last error
 	left := a.marked()
 	for {
-		if !a.await(ctx, timeout, func() bool { return a.repo != nil }) {
+		if !a.await(reach, timeout, func() bool { return a.repo != nil }) {
 			if last == nil {
 				last = errors.New("none was found")
 			}
@@ -49,7 +50,7 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 		}
 		last = err
 		a.log.Warn("restore failed; trying again", "error", err)
-		if !sleep(ctx, minRetry) {
+		if !sleep(reach, minRetry) {
 			return nil, fmt.Errorf("restore within %s: %w", timeout, last)
 		}
 	}
