@@ -11,12 +11,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"nomad-spotter/checkpointer/api"
 	"nomad-spotter/checkpointer/detect"
@@ -40,7 +43,9 @@ type Agent struct {
 	quit   context.CancelFunc
 
 	watchers sync.WaitGroup
-	scanning sync.Mutex // one look at the directory at a time; taken before mu
+	scanning sync.Mutex           // one look at the directory at a time; taken before mu
+	retryAt  map[string]time.Time // names that could not be staged; guarded by scanning
+	lock     *os.File             // held for the agent's life: one agent per state directory
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed and replaced at every change of what follows
@@ -73,6 +78,7 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 	if err != nil {
 		return err
 	}
+	defer a.lock.Close()
 	if err := lowerPriority(); err != nil {
 		log.Debug("cannot lower the priority", "error", err)
 	}
@@ -101,6 +107,31 @@ func open(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 	if err := os.MkdirAll(conf.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)
 	}
+	lock, err := lockDir(conf.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	a, err := load(conf, log)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	a.lock = lock
+	return a, nil
+}
+
+// lockDir takes the state directory for this process. Two agents on one directory would take each other's stage apart.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state_dir: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("state_dir: another agent uses %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+func load(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 	st, err := loadState(conf.StateDir)
 	if err != nil {
 		return nil, err
@@ -114,7 +145,7 @@ func open(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	return &Agent{
-		conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st,
+		conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
 		detector: detect.New(conf.Pattern, st.Done), stage: sg, queue: queue,
 		ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
 	}, nil
@@ -175,7 +206,7 @@ func (a *Agent) event(kind api.EventKind, cp *api.Checkpoint, format string, arg
 func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Lineage: a.conf.Lineage, Resumed: a.state.Resumed, Last: a.state.Last, Durable: a.state.Durable,
-		Pending: a.pending(),
+		Pending: a.pending(), PID: os.Getpid(),
 	}
 	if a.repo != nil {
 		s.Store = a.repo.URL()

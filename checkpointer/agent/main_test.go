@@ -196,7 +196,7 @@ func (n *node) shell(script string) *exec.Cmd {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 	})
-	must.NoError(n.t, n.ctl.Attach(context.Background(), cmd.Process.Pid))
+	must.NoError(n.t, n.ctl.Attach(context.Background(), cmd.Process.Pid, 0))
 	return cmd
 }
 

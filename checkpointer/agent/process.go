@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nomad-spotter/checkpointer/api"
 )
 
 // process is the task's first process, held by a pidfd so that a reused pid is never taken for it.
@@ -91,13 +93,19 @@ func (p *process) ended(limit time.Duration) (bool, error) {
 }
 
 // attach starts watching the task's process.
-func (a *Agent) attach(pid int) error {
-	p, err := openProcess(pid, a.now())
+func (a *Agent) attach(r api.Attach) error {
+	p, err := openProcess(r.PID, a.now())
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if r.Started != 0 && p.started != r.Started {
+		return errors.Join(fmt.Errorf("process %d is another one: it was started at tick %d, not %d", r.PID, p.started, r.Started), unix.Close(p.fd))
+	}
+	if a.gone {
+		return errors.Join(errors.New("the task has ended already"), unix.Close(p.fd))
+	}
 	if a.task != nil {
 		return errors.Join(fmt.Errorf("process %d is attached already", a.task.pid), unix.Close(p.fd))
 	}
@@ -112,6 +120,20 @@ func (a *Agent) adopt(p *process) {
 	a.save()
 	a.bump()
 	a.watchers.Go(func() { a.watchProcess(p) })
+	// A request may be older than the attachment, or than this process: its signal may not have been sent.
+	if r := a.state.Request; r != nil && r.visible() && !r.Closed {
+		a.signalTask()
+	}
+}
+
+// signalTask sends the configured signal, if there is one. The caller holds mu.
+func (a *Agent) signalTask() {
+	if a.conf.Signal == 0 || a.task == nil {
+		return
+	}
+	if err := a.task.signal(a.conf.Signal); err != nil {
+		a.log.Warn("cannot signal the task", "error", err)
+	}
 }
 
 // reattach finds the process again after a restart of the agent. One that is gone has ended.

@@ -55,11 +55,7 @@ func (a *Agent) ask(c api.CheckpointRequest) (*api.Request, error) {
 	if err := a.writeRequestFile(r.Request); err != nil {
 		a.log.Warn("cannot write the request file", "error", err)
 	}
-	if a.conf.Signal > 0 && a.task != nil {
-		if err := a.task.signal(a.conf.Signal); err != nil {
-			a.log.Warn("cannot signal the task", "error", err)
-		}
-	}
+	a.signalTask()
 	a.resolve()
 	a.bump()
 	out := r.Request

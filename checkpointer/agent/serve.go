@@ -37,7 +37,7 @@ func (a *Agent) serve(ctx context.Context, wg *sync.WaitGroup) error {
 	}
 	handle(task, "GET /v1/status", func(ctx context.Context, r *http.Request) (any, error) { return a.handleStatus(ctx, r, true) })
 	handle(control, "GET /v1/status", func(ctx context.Context, r *http.Request) (any, error) { return a.handleStatus(ctx, r, false) })
-	handle(control, "POST /v1/attach", body(func(_ context.Context, b api.Attach) (any, error) { return struct{}{}, a.attach(b.PID) }))
+	handle(control, "POST /v1/attach", body(func(_ context.Context, b api.Attach) (any, error) { return struct{}{}, a.attach(b) }))
 	handle(control, "POST /v1/restore", body(func(ctx context.Context, b api.RestoreRequest) (any, error) {
 		return a.restore(ctx, time.Duration(b.Timeout))
 	}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,6 +16,9 @@ import (
 
 // scanPeriod is how often the checkpoint directory is looked at.
 const scanPeriod = 100 * time.Millisecond
+
+// stageRetry is the pause before a checkpoint that could not be staged is tried again.
+const stageRetry = time.Second
 
 // watch looks for finished checkpoints as long as the agent lives.
 func (a *Agent) watch(ctx context.Context) {
@@ -35,12 +39,13 @@ func (a *Agent) watch(ctx context.Context) {
 			a.log.Info("looking for checkpoints works again")
 		}
 		failing = err != nil
-		if err != nil && gone {
-			// The directory is gone with its task: there is nothing more to find.
+		if gone && errors.Is(err, fs.ErrNotExist) {
+			// The directory is gone with its task: there is nothing more to find. Any other trouble passes.
 			a.mu.Lock()
 			a.swept = true
 			a.resolve()
 			a.bump()
+			a.endIfDone()
 			a.mu.Unlock()
 		}
 	}
@@ -91,18 +96,25 @@ func (a *Agent) scan(last bool) error {
 		finished = a.detector.Finished(a.now(), list)
 	}
 	a.mu.Unlock()
+	later := false
 	for _, e := range finished {
+		if a.now().Before(a.retryAt[e.Name]) {
+			later = true
+			continue
+		}
 		step, ok := detect.Step(e.Name)
 		if !ok {
 			step = a.nextStep(e.Name)
 		}
 		if err := a.take(e, stage.Meta{Step: step, FinishedAt: e.Changed}); err != nil {
-			a.refused(e, err)
+			later = a.refused(e, err) || later
+		} else {
+			delete(a.retryAt, e.Name)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if last {
+	if last && !later {
 		a.swept = true
 		a.bump()
 	}
@@ -128,16 +140,25 @@ func (a *Agent) nextStep(name string) int64 {
 	return step
 }
 
-// refused reports a checkpoint that could not be staged, once.
-func (a *Agent) refused(e detect.Entry, err error) {
+// refused reports a checkpoint that could not be staged, once, and tells whether it is tried again. Only what can never
+// be staged is given up: a full disk or a want of memory passes. The caller holds scanning.
+func (a *Agent) refused(e detect.Entry, err error) (again bool) {
 	if errors.Is(err, stage.ErrChanged) {
 		a.log.Debug("checkpoint changed while it was staged; it is looked at again", "name", e.Name, "error", err)
-		return
+		return true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.detector.Handled(e.Name, e.Signature)
-	a.event(api.EventFailed, nil, "Checkpoint %q cannot be saved: %v", e.Name, err)
+	if errors.Is(err, stage.ErrUnfit) {
+		a.detector.Handled(e.Name, e.Signature)
+		a.event(api.EventFailed, nil, "Checkpoint %q cannot be saved: %v", e.Name, err)
+		return false
+	}
+	if _, told := a.retryAt[e.Name]; !told {
+		a.event(api.EventFailed, nil, "Checkpoint %q is not saved yet, trying again: %v", e.Name, err)
+	}
+	a.retryAt[e.Name] = a.now().Add(stageRetry)
+	return true
 }
 
 // take stages one finished checkpoint and queues it. The caller holds scanning.

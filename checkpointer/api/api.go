@@ -77,6 +77,7 @@ type Status struct {
 	Last    *Checkpoint `json:"last,omitempty"`    // last finished
 	Durable *Checkpoint `json:"durable,omitempty"` // last durable
 	Pending int         `json:"pending"`           // finished, staged, not yet durable
+	PID     int         `json:"pid"`               // of the agent
 }
 
 // Finished is the training code's word that a checkpoint is complete. Path is absolute (as the container sees it) or
@@ -97,7 +98,8 @@ type Durable struct {
 // Attach names the process that gets the configured signal on a request; the agent holds it by a pidfd, so that a
 // reused pid is never signalled.
 type Attach struct {
-	PID int `json:"pid"`
+	PID     int    `json:"pid"`
+	Started uint64 `json:"started,omitempty"` // its start in clock ticks since boot (proc(5), field 22 of stat); 0: not compared
 }
 
 // RestoreRequest asks for the newest complete snapshot of the lineage to be put into the checkpoint directory.

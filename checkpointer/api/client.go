@@ -47,9 +47,9 @@ func (c *Client) Durable(ctx context.Context, step int64, wait time.Duration) (*
 	return call[Durable](ctx, c, http.MethodGet, "/v1/durable?"+q.Encode(), nil)
 }
 
-// Attach hands over the process to signal.
-func (c *Client) Attach(ctx context.Context, pid int) error {
-	_, err := call[struct{}](ctx, c, http.MethodPost, "/v1/attach", Attach{PID: pid})
+// Attach hands over the process to signal, with its start time if that is known.
+func (c *Client) Attach(ctx context.Context, pid int, started uint64) error {
+	_, err := call[struct{}](ctx, c, http.MethodPost, "/v1/attach", Attach{PID: pid, Started: started})
 	return err
 }
 

@@ -19,6 +19,9 @@ import (
 // ErrChanged says that a checkpoint is not what it was when it was finished.
 var ErrChanged = errors.New("checkpoint changed while it was being read")
 
+// ErrUnfit says that an entry can never be staged, however often it is tried.
+var ErrUnfit = errors.New("no checkpoint")
+
 // maxFiles bounds a checkpoint.
 const maxFiles = 1 << 20
 
@@ -76,11 +79,11 @@ func (t *Tree) scan(root *os.Root, p, rel string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() && !info.IsDir() {
-		return fmt.Errorf("%q is neither a file nor a directory (%v): checkpoints hold only those", p, info.Mode().Type())
+		return fmt.Errorf("%w: %q is neither a file nor a directory (%v): checkpoints hold only those", ErrUnfit, p, info.Mode().Type())
 	}
 	s := statOf(rel, info)
 	if len(t.stats) == maxFiles {
-		return fmt.Errorf("more than %d files and directories", maxFiles)
+		return fmt.Errorf("%w: more than %d files and directories", ErrUnfit, maxFiles)
 	}
 	t.stats = append(t.stats, s)
 	if !info.IsDir() {
