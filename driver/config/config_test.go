@@ -336,6 +336,8 @@ func TestPermit(t *testing.T) {
 		{Task{Devices: []Device{{HostPath: "/dev/fuse"}}}, "config.devices"},
 		{Task{Mounts: []Mount{{Type: "bind", Source: "local/x"}}}, ""},
 		{Task{Mounts: []Mount{{Type: "tmpfs"}}}, ""},
+		{Task{Checkpoint: &Checkpoint{Store: "file:///etc/x"}}, `config.checkpoint.store: "file:///etc/x"`},
+		{Task{Checkpoint: &Checkpoint{}}, ""},
 		{Task{Mounts: []Mount{{Type: "bind", Source: "/etc"}}}, `config.mount[0].source: "/etc"`},
 	}
 	for _, c := range cases {

@@ -385,6 +385,9 @@ func (p *Plugin) Permit(t *Task) error {
 	if len(t.Devices) > 0 && !p.AllowPrivileged && !p.VolumesEnabled {
 		f.add("devices", `need the plugin's volumes.enabled or allow_privileged; remove them or %s`, ask)
 	}
+	if c := t.Checkpoint; c != nil && c.Store != "" && c.Store != p.Checkpoint.Store && !p.VolumesEnabled {
+		f.add("checkpoint.store", `%q is not the node's store (%q) and the plugin's volumes.enabled is false; remove it or %s`, c.Store, p.Checkpoint.Store, ask)
+	}
 	for i, m := range t.Mounts {
 		if m.Type == "bind" && path.IsAbs(m.Source) && !p.VolumesEnabled {
 			f.add(fmt.Sprintf("mount[%d].source", i), `%q is a path of the node but the plugin's volumes.enabled is false; use a path below local/, secrets/ or alloc/, or %s`, m.Source, ask)

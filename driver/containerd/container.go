@@ -61,8 +61,9 @@ func (c *Client) ResolveUser(ctx context.Context, id string, img *Image, user st
 }
 
 // Start makes the container and its process. The shim opens the two fifos by itself, so output flows without us. before
-// is called with the process's pid when everything is set up but nothing of the image has run yet.
-func (c *Client) Start(ctx context.Context, id string, img *Image, spec *specs.Spec, labels map[string]string, stdout, stderr string, before func(pid int)) (pid int, err error) {
+// is called with the process's pid when everything is set up but nothing of the image has run yet; its error
+// ends the start.
+func (c *Client) Start(ctx context.Context, id string, img *Image, spec *specs.Spec, labels map[string]string, stdout, stderr string, before func(pid int) error) (pid int, err error) {
 	ctr, err := c.c.NewContainer(ctx, id,
 		client.WithImage(img.image),
 		client.WithSnapshotter(c.opts.Snapshotter),
@@ -79,7 +80,9 @@ func (c *Client) Start(ctx context.Context, id string, img *Image, spec *specs.S
 		return 0, fmt.Errorf("create process of container %s: %w", id, err)
 	}
 	if before != nil {
-		before(int(task.Pid()))
+		if err := before(int(task.Pid())); err != nil {
+			return 0, err
+		}
 	}
 	if err := task.Start(ctx); err != nil {
 		return 0, fmt.Errorf("start process of container %s: %w", id, err)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
-	"golang.org/x/sys/unix"
 
 	"nomad-spotter/checkpointer/api"
 )
@@ -55,19 +54,19 @@ func (p process) alive() bool { return p.PID > 0 && p.Start > 0 && startOf(p.PID
 const (
 	agentStartTime = 20 * time.Second // for an agent to answer on its socket
 	agentStopTime  = 5 * time.Second
-	agentNice      = 5 // below the training process, but never starved by it
 	callTimeout    = 5 * time.Second
 )
 
 // agent is the checkpoint agent of one task: a process of its own, in a session and a cgroup of its own, which lives on
 // when this process ends.
 type agent struct {
-	dir     string
-	command []string
-	cgroup  string // below the cgroup root
-	client  *api.Client
-	log     hclog.Logger
-	changed func(process) // called with every process that was started
+	dir      string
+	command  []string
+	cgroup   string // below the cgroup root
+	client   *api.Client
+	log      hclog.Logger
+	changed  func(process) // called with every process that was started or found
+	patience time.Duration // for it to answer
 
 	mu   sync.Mutex // held while it is looked at or started
 	proc process
@@ -92,8 +91,19 @@ func writeAgentConfig(dir string, c api.AgentConfig) error {
 func (a *agent) ensure(ctx context.Context) (started bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.proc.alive() {
-		return false, a.answer(ctx, a.proc)
+	if p := findAgent(ctx, a.client, a.proc); p.alive() {
+		if p != a.proc {
+			a.proc = p
+			a.changed(p)
+		}
+		err := a.answer(ctx, p)
+		if err == nil || ctx.Err() != nil {
+			return false, err
+		}
+		a.log.Error("checkpoint agent lives but does not answer; it is killed and started again", "pid", p.PID, "error", err)
+		if err := p.kill(ctx); err != nil {
+			return false, err
+		}
 	}
 	proc, err := a.start()
 	if err != nil {
@@ -104,9 +114,35 @@ func (a *agent) ensure(ctx context.Context) (started bool, err error) {
 	return true, a.answer(ctx, proc)
 }
 
+// findAgent returns the process of the agent behind a socket: the known one, or else the one that answers. This process
+// may have been killed between starting an agent and writing down which it is.
+func findAgent(ctx context.Context, c *api.Client, known process) process {
+	if known.alive() {
+		return known
+	}
+	cctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	st, err := c.Status(cctx, 0, 0)
+	if err != nil || st.PID <= 0 {
+		return known
+	}
+	return process{PID: st.PID, Start: startOf(st.PID)}
+}
+
+// kill ends the process and waits until it is gone.
+func (p process) kill(ctx context.Context) error {
+	if p.alive() {
+		_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	}
+	if p.gone(ctx, agentStopTime) {
+		return nil
+	}
+	return fmt.Errorf("checkpoint agent %d does not end", p.PID)
+}
+
 // answer waits until the agent answers on its control socket.
 func (a *agent) answer(ctx context.Context, p process) error {
-	ctx, cancel := context.WithTimeout(ctx, agentStartTime)
+	ctx, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
 	for {
 		cctx, ccancel := context.WithTimeout(ctx, callTimeout)
@@ -158,9 +194,6 @@ func (a *agent) start() (process, error) {
 	}
 	pid := cmd.Process.Pid
 	p := process{PID: pid, Start: startOf(pid)}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, agentNice); err != nil {
-		a.log.Debug("lower priority of checkpoint agent", "error", err)
-	}
 	if err := enterCgroups(a.cgroup, pid); err != nil {
 		a.log.Debug("give checkpoint agent a cgroup of its own", "error", err)
 	}
@@ -192,7 +225,7 @@ func (a *agent) stop(ctx context.Context) error {
 }
 
 func stopAgent(ctx context.Context, c *api.Client, p process) error {
-	if !p.alive() {
+	if p = findAgent(ctx, c, p); !p.alive() {
 		return nil
 	}
 	cctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -201,15 +234,11 @@ func stopAgent(ctx context.Context, c *api.Client, p process) error {
 	if p.gone(ctx, agentStopTime) {
 		return nil
 	}
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if p.alive() {
-			_ = syscall.Kill(p.PID, sig)
-		}
-		if p.gone(ctx, agentStopTime) {
-			return nil
-		}
+	_ = syscall.Kill(p.PID, syscall.SIGTERM)
+	if p.gone(ctx, agentStopTime) {
+		return nil
 	}
-	return fmt.Errorf("checkpoint agent %d does not end", p.PID)
+	return p.kill(ctx)
 }
 
 // gone waits until the process has ended.

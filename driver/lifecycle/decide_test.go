@@ -178,8 +178,10 @@ func TestMounts(t *testing.T) {
 		},
 		Checkpoint: &config.Checkpoint{Dir: "/checkpoints"},
 	}
-	got, err := mounts(tc, c, st, []containerd.Mount{{Source: "/etc/hosts", Target: "/etc/hosts"}})
+	found, err := mountSources(tc, c.Mounts)
 	must.NoError(t, err)
+	defer found.release()
+	got := mounts(tc, c, st, []containerd.Mount{{Source: "/etc/hosts", Target: "/etc/hosts"}}, found)
 	at := map[string]containerd.Mount{}
 	for _, m := range got {
 		at[m.Target] = m
@@ -189,8 +191,17 @@ func TestMounts(t *testing.T) {
 	must.Eq(t, dirs.SecretsDir, at["/secrets"].Source)
 	must.Eq(t, "/vol", at["/volume"].Source)
 	must.True(t, at["/volume"].Readonly)
-	must.Eq(t, filepath.Join(dirs.LocalDir, "data"), at["/data"].Source)
-	must.DirExists(t, at["/data"].Source)
+	data := filepath.Join(dirs.LocalDir, "data")
+	must.Eq(t, data, at["/data"].Source)
+	must.DirExists(t, data)
+	// What the container shows must be what was checked. Here another task swaps it for a link to the host's root; this
+	// process, whose own root is looked at, stands for the container.
+	must.ErrorContains(t, found.verify(os.Getpid()), "in the container")
+	found[0].target = data
+	must.NoError(t, found.verify(os.Getpid()))
+	must.NoError(t, os.Rename(data, data+".old"))
+	must.NoError(t, os.Symlink("/", data))
+	must.ErrorContains(t, found.verify(os.Getpid()), "became another file")
 	must.Eq(t, dirs.SharedAllocDir, at["/all"].Source)
 	must.Eq(t, []string{"ro"}, at["/scratch"].Options)
 	must.Eq(t, "/ckpt-host", at["/checkpoints"].Source)
@@ -198,10 +209,10 @@ func TestMounts(t *testing.T) {
 
 	must.NoError(t, os.Symlink("/etc", filepath.Join(dirs.LocalDir, "out")))
 	c.Mounts = []config.Mount{{Type: "bind", Source: "local/out", Target: "/data"}}
-	_, err = mounts(tc, c, st, nil)
+	_, err = mountSources(tc, c.Mounts)
 	must.ErrorContains(t, err, "config.mount[0].source")
 	c.Mounts = []config.Mount{{Type: "bind", Source: "logs/x", Target: "/data"}}
-	_, err = mounts(tc, c, st, nil)
+	_, err = mountSources(tc, c.Mounts)
 	must.ErrorContains(t, err, "none of the task's directories")
 }
 

@@ -25,19 +25,23 @@ func (m *Manager) Destroy(ctx context.Context, id string, force bool) error {
 		return fmt.Errorf("destroy task %s: it is running; stop it first, or use force", id)
 	}
 	if t.Running() {
-		if err := m.opts.Runtime.Kill(ctx, t.st.ContainerID, syscall.SIGKILL, true); err != nil {
+		kill := func(ctx context.Context) error {
+			return m.opts.Runtime.Kill(ctx, t.st.ContainerID, syscall.SIGKILL, true)
+		}
+		if err := bounded(ctx, kill); err != nil {
 			t.log.Warn("kill a task that is destroyed", "error", err)
 		}
 		if t.awaitEnd(ctx, killWait) {
 			t.awaitDone(ctx, minFinish+callTimeout)
 		}
 	}
-	if err := m.opts.Runtime.Remove(ctx, t.st.ContainerID); err != nil {
-		return fmt.Errorf("destroy task %s: %w", id, err)
-	}
+	// Forgotten first: Nomad ignores an error and does not ask again, and Sweep removes what cannot be removed now.
 	close(t.gone)
 	m.drop(t)
 	t.change(func(l *ledger) { l.Destroyed = true })
+	if err := m.remove(ctx, t.st.ContainerID); err != nil {
+		return fmt.Errorf("destroy task %s: %w", id, err)
+	}
 	saving := t.agent != nil && t.stillSaving(ctx)
 	if t.agent != nil && !saving {
 		if err := t.agent.stop(ctx); err != nil {
@@ -48,6 +52,13 @@ func (m *Manager) Destroy(ctx context.Context, id string, force bool) error {
 		return nil
 	}
 	return os.RemoveAll(t.st.Dir)
+}
+
+// remove removes a container within a limit.
+func (m *Manager) remove(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	return m.opts.Runtime.Remove(ctx, id)
 }
 
 // awaitDone waits until the result is published.
@@ -109,10 +120,8 @@ func (m *Manager) sweepDir(ctx context.Context, dir string) error {
 	if !orphan && (!led.Destroyed || led.Agent.alive()) {
 		return nil
 	}
-	if !led.Destroyed {
-		if err := m.opts.Runtime.Remove(ctx, led.ContainerID); err != nil {
-			return err
-		}
+	if err := m.remove(ctx, led.ContainerID); err != nil {
+		return err
 	}
 	if led.Superseded != "" && !orphan {
 		return nil // its allocation must not start the task again

@@ -27,6 +27,7 @@ type State struct {
 	AllocDir      string
 	ContainerID   string
 	PID           int
+	PIDStart      uint64 // see process.Start
 	CgroupPath    string // below the cgroup root
 	StopSignal    string // the image's; empty if it names none
 	StartedAt     time.Time

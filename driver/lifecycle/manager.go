@@ -37,7 +37,7 @@ type images interface {
 type maker interface {
 	Prepare(ctx context.Context, id string, img *containerd.Image) error
 	ResolveUser(ctx context.Context, id string, img *containerd.Image, user string, groups []string) (containerd.User, error)
-	Start(ctx context.Context, id string, img *containerd.Image, spec *specs.Spec, labels map[string]string, stdout, stderr string, before func(pid int)) (int, error)
+	Start(ctx context.Context, id string, img *containerd.Image, spec *specs.Spec, labels map[string]string, stdout, stderr string, before func(pid int) error) (int, error)
 }
 
 type watcher interface {

@@ -1,13 +1,11 @@
 package lifecycle
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -186,7 +184,7 @@ func capabilities(add, drop []string) []string {
 
 // mounts are, from the weakest to the strongest: Nomad's directories, network files, what device plugins and volumes
 // bring, what the job asks for, and ours.
-func mounts(tc *drivers.TaskConfig, c *config.Task, st State, files []containerd.Mount) ([]containerd.Mount, error) {
+func mounts(tc *drivers.TaskConfig, c *config.Task, st State, files []containerd.Mount, sources sources) []containerd.Mount {
 	dirs := tc.TaskDir()
 	target := func(env, fallback string) string {
 		if p := tc.Env[env]; path.IsAbs(p) {
@@ -206,11 +204,7 @@ func mounts(tc *drivers.TaskConfig, c *config.Task, st State, files []containerd
 	for i, m := range c.Mounts {
 		cm := containerd.Mount{Target: path.Clean(m.Target), Readonly: m.Readonly, Options: m.Options}
 		if m.Type == "bind" {
-			src, err := mountSource(tc, m.Source)
-			if err != nil {
-				return nil, fmt.Errorf("config.mount[%d].source: %w", i, err)
-			}
-			cm.Source = src
+			cm.Source = sources[i].path
 		} else if m.Readonly {
 			cm.Options = append(slices.Clone(m.Options), "ro")
 		}
@@ -222,7 +216,7 @@ func mounts(tc *drivers.TaskConfig, c *config.Task, st State, files []containerd
 			containerd.Mount{Source: socketDir(st.Dir), Target: socketMount, Readonly: true, Options: []string{"nosuid", "nodev", "noexec"}},
 		)
 	}
-	return out, nil
+	return out
 }
 
 // rootOf splits a path of the job into the directory of Nomad's that it starts in and the rest.
@@ -242,37 +236,6 @@ func rootOf(tc *drivers.TaskConfig, p string) (root, rest string, err error) {
 	return root, rest, nil
 }
 
-// mountSource finds the source of a bind mount. A relative one is in the task's directories, made if it is missing, and
-// no link may lead out of them.
-func mountSource(tc *drivers.TaskConfig, src string) (string, error) {
-	if path.IsAbs(src) {
-		if _, err := os.Stat(src); err != nil {
-			return "", fmt.Errorf("%q does not exist on this node: %w", src, err)
-		}
-		return src, nil
-	}
-	dir, rest, err := rootOf(tc, src)
-	if err != nil {
-		return "", err
-	}
-	if rest == "" {
-		return dir, nil
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	if _, err := root.Stat(rest); errors.Is(err, os.ErrNotExist) {
-		if err := root.MkdirAll(rest, 0o777); err != nil {
-			return "", fmt.Errorf("make %q: %w", src, err)
-		}
-	} else if err != nil {
-		return "", fmt.Errorf("%q: %w", src, err)
-	}
-	return filepath.EvalSymlinks(filepath.Join(dir, rest))
-}
-
 func devices(tc *drivers.TaskConfig, c *config.Task) []containerd.Device {
 	var out []containerd.Device
 	for _, d := range tc.Devices {
@@ -285,11 +248,8 @@ func devices(tc *drivers.TaskConfig, c *config.Task) []containerd.Device {
 }
 
 // spec puts it all together.
-func spec(tc *drivers.TaskConfig, c *config.Task, st State, img *containerd.Image, user containerd.User, env map[string]string, files []containerd.Mount, h host) (containerd.Spec, error) {
-	ms, err := mounts(tc, c, st, files)
-	if err != nil {
-		return containerd.Spec{}, err
-	}
+func spec(tc *drivers.TaskConfig, c *config.Task, st State, img *containerd.Image, user containerd.User, env map[string]string, files []containerd.Mount, sources sources, h host) containerd.Spec {
+	ms := mounts(tc, c, st, files, sources)
 	s := containerd.Spec{
 		ID: st.ContainerID, CgroupPath: st.CgroupPath, User: user, Mounts: ms, Devices: devices(tc, c),
 		Args: arguments(c, img.Config.Entrypoint, img.Config.Cmd), Env: environment(tc, img.Config.Env, env),
@@ -310,7 +270,7 @@ func spec(tc *drivers.TaskConfig, c *config.Task, st State, img *containerd.Imag
 			s.Hostname = ni.HostsConfig.Hostname
 		}
 	}
-	return s, nil
+	return s
 }
 
 // resumeEnv are the variables that training code finds.

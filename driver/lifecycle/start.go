@@ -64,13 +64,15 @@ func (m *Manager) Start(ctx context.Context, tc *drivers.TaskConfig) (*drivers.T
 	}
 	s := m.newStart(tc, cfg)
 	defer m.lock(s.st.Dir)()
-	if err := s.clean(ctx); err != nil {
-		return nil, structs.NewRecoverableError(err, !errors.Is(err, errSuperseded))
+	staying, stop := m.whileStaying(ctx)
+	defer stop()
+	if err := s.clean(staying); err != nil {
+		return nil, orLeaving(staying, structs.NewRecoverableError(err, !errors.Is(err, errSuperseded)))
 	}
-	t, err := s.run(ctx)
+	t, err := s.run(staying)
 	if err != nil {
 		s.undo(ctx)
-		return nil, err
+		return nil, orLeaving(staying, err)
 	}
 	handle := drivers.NewTaskHandle(stateVersion)
 	handle.Config = tc
@@ -90,15 +92,56 @@ func (m *Manager) mayStart(tc *drivers.TaskConfig) error {
 	if _, err := m.Task(tc.ID); err == nil {
 		return fmt.Errorf("task %s exists already", tc.ID)
 	}
+	return m.leaving()
+}
+
+// leavingError says that the node is being left. It is not recoverable in Nomad's sense.
+type leavingError struct{ reason string }
+
+func (e *leavingError) Error() string {
+	return "the task is not started on this node, so that it is placed on another one: " + e.reason
+}
+
+// leaving returns a *leavingError while the node is being left.
+func (m *Manager) leaving() error {
 	until, reason, yes := m.opts.Evacuating()
 	if !yes {
 		return nil
 	}
-	when := ""
 	if !until.IsZero() {
-		when = " at " + until.Local().Format(time.TimeOnly)
+		reason += " at " + until.Local().Format(time.TimeOnly)
 	}
-	return fmt.Errorf("the task is not started on this node, so that it is placed on another one: %s%s", reason, when)
+	return &leavingError{reason}
+}
+
+// lookEvery is how often a start looks whether the node is being left.
+const lookEvery = 200 * time.Millisecond
+
+// whileStaying returns a context that is done once the node is being left: pulling an image and restoring a checkpoint may
+// take minutes, and until then nobody else knows of the task. stop ends the watching.
+func (m *Manager) whileStaying(ctx context.Context) (staying context.Context, stop func()) {
+	staying, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for pause(staying, lookEvery) {
+			if err := m.leaving(); err != nil {
+				cancel(err)
+			}
+		}
+	}()
+	return staying, func() {
+		cancel(nil)
+		<-watched
+	}
+}
+
+// orLeaving returns the reason for which a start was broken off, or else err.
+func orLeaving(staying context.Context, err error) error {
+	if left := (*leavingError)(nil); errors.As(context.Cause(staying), &left) {
+		return left
+	}
+	return err
 }
 
 func (m *Manager) newStart(tc *drivers.TaskConfig, cfg *config.Task) *start {
@@ -141,8 +184,10 @@ func (s *start) clean(ctx context.Context) error {
 			return fmt.Errorf("remove the container of an earlier start: %w", err)
 		}
 	}
-	// Its agent may still be saving. The new one claims the lineage, so the old one may not go on; what is in the
-	// checkpoint directory is found again.
+	if err := s.saveStaged(ctx, old); err != nil {
+		return err
+	}
+	// The new agent claims the lineage, so the old one may not go on.
 	if err := stopAgent(ctx, api.NewClient(controlSocket(s.st.Dir)), old.Agent); err != nil {
 		return err
 	}
@@ -156,6 +201,36 @@ func (s *start) clean(ctx context.Context) error {
 		return fmt.Errorf("make the task's directory: %w", err)
 	}
 	return writeLedger(s.st.Dir, s.led)
+}
+
+// saveStaged has the agent of an earlier start save what is finished and not yet in the store: the new agent knows nothing
+// of it. When that cannot be done, the start fails, to be tried again; nothing is thrown away.
+func (s *start) saveStaged(ctx context.Context, old ledger) error {
+	staged, err := filepath.Glob(filepath.Join(agentState(s.st.Dir), "stage", "*", "staged.json"))
+	if err != nil || len(staged) == 0 {
+		return err
+	}
+	limit := s.m.cfg.Checkpoint.RestoreTimeout
+	ctx, cancel := context.WithTimeout(ctx, limit+agentStartTime+callTimeout)
+	defer cancel()
+	a := s.m.newAgent(s.st.Dir, old.Agent, func(p process) {
+		old.Agent = p
+		if err := writeLedger(s.st.Dir, old); err != nil {
+			s.log.Error("remember the checkpoint agent", "error", err)
+		}
+	})
+	if _, err := a.ensure(ctx); err != nil {
+		return err
+	}
+	out, err := a.client.Finish(ctx, time.Now().Add(limit), false)
+	if err == nil && !out.Done {
+		err = errors.New(out.Error)
+	}
+	if err != nil {
+		s.tell("Not started: checkpoints of the earlier run are not in the store yet: %v", err)
+		return fmt.Errorf("save the checkpoints of the earlier run: %w", err)
+	}
+	return nil
 }
 
 var errSuperseded = errors.New("another instance of this task goes on with its checkpoints; this allocation does not start it again")
@@ -325,10 +400,12 @@ func (s *start) container(ctx context.Context) error {
 		return err
 	}
 	h := thisHost(s.m)
-	sp, err := spec(s.tc, s.cfg, s.st, s.img, s.user, s.env, files, h)
+	mounts, err := mountSources(s.tc, s.cfg.Mounts)
 	if err != nil {
 		return err
 	}
+	defer mounts.release()
+	sp := spec(s.tc, s.cfg, s.st, s.img, s.user, s.env, files, mounts, h)
 	oci, err := containerd.Build(sp)
 	if err != nil {
 		return err
@@ -339,13 +416,14 @@ func (s *start) container(ctx context.Context) error {
 	}
 	labels[labelTaskID], labels[labelKey] = s.tc.ID, path.Base(s.st.Dir)
 	labels[labelAlloc], labels[labelTask] = s.tc.AllocID, s.tc.Name
-	s.st.PID, err = s.m.opts.Runtime.Start(ctx, s.st.ContainerID, s.img, oci, labels, s.tc.StdoutPath, s.tc.StderrPath, func(pid int) {
+	s.st.PID, err = s.m.opts.Runtime.Start(ctx, s.st.ContainerID, s.img, oci, labels, s.tc.StdoutPath, s.tc.StderrPath, func(pid int) error {
 		s.shareCPUs(h, pid)
+		return mounts.verify(pid)
 	})
 	if err != nil {
 		return structs.NewRecoverableError(err, containerd.IsUnavailable(err))
 	}
-	s.st.StartedAt = time.Now()
+	s.st.PIDStart, s.st.StartedAt = startOf(s.st.PID), time.Now()
 	return nil
 }
 

@@ -133,14 +133,14 @@ func (t *Task) ask(ctx context.Context, r api.CheckpointRequest) (*api.Outcome, 
 func (t *Task) terminate(ctx context.Context, sig string, deadline time.Time) error {
 	rt, id := t.m.opts.Runtime, t.st.ContainerID
 	s := t.killSignal(sig)
-	if err := rt.Kill(ctx, id, s, false); err != nil {
+	if err := bounded(ctx, func(ctx context.Context) error { return rt.Kill(ctx, id, s, false) }); err != nil {
 		t.log.Warn("kill signal was not sent", "signal", s, "error", err)
 	}
 	if t.awaitEnd(ctx, time.Until(deadline)) {
 		return nil
 	}
 	t.log.Info("task did not end in time, it is killed", "signal", s)
-	if err := rt.Kill(ctx, id, syscall.SIGKILL, true); err != nil {
+	if err := bounded(ctx, func(ctx context.Context) error { return rt.Kill(ctx, id, syscall.SIGKILL, true) }); err != nil {
 		return err
 	}
 	if t.awaitEnd(ctx, killWait) {
@@ -150,6 +150,13 @@ func (t *Task) terminate(ctx context.Context, sig string, deadline time.Time) er
 		return err
 	}
 	return fmt.Errorf("container %s still runs %s after SIGKILL", id, killWait)
+}
+
+// bounded gives a call of the runtime a limit: a containerd or a shim that hangs must not keep Nomad waiting for ever.
+func bounded(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return call(ctx)
 }
 
 // awaitEnd waits until the container has ended.

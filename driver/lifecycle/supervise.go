@@ -72,7 +72,7 @@ func (t *Task) revive(ctx context.Context, cause error) {
 func (t *Task) attach(ctx context.Context) {
 	cctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := t.agent.client.Attach(cctx, t.st.PID); err != nil && ctx.Err() == nil && t.Running() {
+	if err := t.agent.client.Attach(cctx, t.st.PID, t.st.PIDStart); err != nil && ctx.Err() == nil && t.Running() {
 		t.log.Warn("checkpoint agent does not know the task's process, so it cannot signal it", "pid", t.st.PID, "error", err)
 	}
 }

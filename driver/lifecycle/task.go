@@ -63,6 +63,7 @@ func (m *Manager) newAgent(dir string, p process, changed func(process)) *agent 
 	return &agent{
 		dir: dir, command: m.opts.AgentCommand, cgroup: m.agentCgroup(dir),
 		client: api.NewClient(controlSocket(dir)), log: m.log.Named("agent").With("dir", dir), changed: changed, proc: p,
+		patience: agentStartTime,
 	}
 }
 
