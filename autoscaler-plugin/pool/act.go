@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -24,7 +25,14 @@ func (l *Loop) act(ctx context.Context, m *memory, nv nomadView, actions []Actio
 		if a.Verb != Launch {
 			continue
 		}
-		wg.Go(func() { failed[i] = l.launch(ctx, a) })
+		wg.Go(func() {
+			defer func() { // a fault of a provider must not end the plugin, which nobody would start again
+				if r := recover(); r != nil {
+					failed[i] = fmt.Errorf("launch %s: panic: %v\n%s", a.Offering, r, debug.Stack())
+				}
+			}()
+			failed[i] = l.launch(ctx, a)
+		})
 	}
 	wg.Wait()
 	var faults []error

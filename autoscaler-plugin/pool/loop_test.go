@@ -23,6 +23,7 @@ type memoryCloud struct {
 	instances []cloud.Instance
 	soldOut   map[string]bool // offerings without capacity, which the market does not show
 	listing   func() error
+	launching func() // runs at the start of a launch
 }
 
 func newMemoryCloud(offers ...cloud.Offering) *memoryCloud {
@@ -34,6 +35,9 @@ func newMemoryCloud(offers ...cloud.Offering) *memoryCloud {
 }
 
 func (m *memoryCloud) Launch(_ context.Context, req cloud.Launch) (cloud.Instance, error) {
+	if m.launching != nil {
+		m.launching()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.soldOut[req.Offering] {
@@ -213,6 +217,17 @@ func TestLoop_scale(t *testing.T) {
 	must.True(t, changed.Equal(l.Health().Desired.ChangedAt))
 	must.Eq(t, 3, l.Health().Desired.Count)
 	p.waitLive(t, "east", "od", "west")
+}
+
+// A fault of a provider ends neither the loop nor the plugin.
+func TestLoop_panickingLaunch(t *testing.T) {
+	p := newTestPool(t)
+	var once sync.Once
+	p.cloud.launching = func() { once.Do(func() { panic("broken provider") }) }
+	l, _ := p.start(t)
+	waitUntil(t, "ready", 5*time.Second, ready(l))
+	must.NoError(t, l.SetDesired(t.Context(), 1))
+	p.waitLive(t, "west") // the offering that failed is left alone for a while
 }
 
 // Where no count was ever saved, the running instances are the count.

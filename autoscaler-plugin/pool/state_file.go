@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nomad-spotter/autoscaler-plugin/atomicfile"
 )
 
 // fileStore keeps the count in a file and holds the lease as a lock on another one beside it. The kernel frees the lock
@@ -82,7 +84,7 @@ func (l *fileLease) Save(_ context.Context, d Desired) error {
 	if err != nil {
 		return fmt.Errorf("save pool state: %w", err)
 	}
-	if err := writeFile(l.path, append(data, '\n')); err != nil {
+	if err := atomicfile.WriteFile(l.path, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("save pool state: %w", err)
 	}
 	return nil
@@ -98,37 +100,6 @@ func (l *fileLease) Release(context.Context) error {
 	l.lock = nil
 	close(l.lost)
 	return err
-}
-
-// writeFile replaces a file durably: temporary file, fsync, rename, fsync of the directory.
-func writeFile(path string, data []byte) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = tmp.Close()
-			_ = os.Remove(tmp.Name())
-		}
-	}()
-	if _, err = tmp.Write(data); err != nil {
-		return err
-	}
-	if err = tmp.Sync(); err != nil {
-		return err
-	}
-	if err = tmp.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // pause waits for a time, or less when the context ends; then it returns the context's error.

@@ -84,7 +84,8 @@ func (a *Agent) connect(ctx context.Context) {
 	}
 }
 
-// openAny opens the first store that answers.
+// openAny opens a store: the one that this agent writes to, or, before it has one, the one that holds the newest snapshot of
+// the lineage. Where several are as good, the first counts.
 func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -92,7 +93,12 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 	if err != nil {
 		return nil, "", err
 	}
+	a.mu.Lock()
+	chosen := len(a.state.Epochs) > 0
+	a.mu.Unlock()
 	var errs []error
+	var best *repository.Repository
+	bestURL, bestStep := "", int64(-1)
 	for _, url := range urls {
 		a.mu.Lock()
 		// A store that this agent has written to must still be a repository: an empty directory in its place is a mount
@@ -105,12 +111,37 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 			continue
 		}
 		repo, err := repository.Open(ctx, s, create)
-		if err == nil {
+		if err == nil && (chosen || len(urls) == 1) {
 			return repo, url, nil
 		}
-		errs = append(errs, err)
+		step := int64(-1)
+		if err == nil {
+			step, err = newestStep(ctx, repo, a.conf.Lineage)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if best == nil || step > bestStep {
+			best, bestURL, bestStep = repo, url, step
+		}
+	}
+	if best != nil {
+		for _, err := range errs {
+			a.log.Warn("a store is passed over; it may hold newer checkpoints", "error", err)
+		}
+		return best, bestURL, nil
 	}
 	return nil, "", errors.Join(errs...)
+}
+
+// newestStep is the step of the newest snapshot of a lineage, -1 if there is none. Epochs of two stores cannot be compared.
+func newestStep(ctx context.Context, repo *repository.Repository, lineage string) (int64, error) {
+	list, err := repo.Snapshots(ctx, lineage)
+	if err != nil || len(list) == 0 {
+		return -1, err
+	}
+	return list[0].Step, nil
 }
 
 // disconnect drops a repository that failed, unless another has taken its place. The caller holds mu.

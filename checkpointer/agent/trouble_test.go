@@ -2,7 +2,10 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,6 +54,31 @@ func TestAgent_RestoreMayTakeLongerThanItsTimeout(t *testing.T) {
 	must.NoError(t, err)
 	must.Eq(t, 1, r.Checkpoint.Step)
 	must.Eq(t, 2, r.Epoch, must.Sprint("one attempt, one epoch"))
+}
+
+// With several stores registered, a task goes on from the newest checkpoint that any of them has, whichever is preferred.
+func TestAgent_RestoresTheNewestOfSeveralStores(t *testing.T) {
+	t.Parallel()
+	preferred, other := t.TempDir(), t.TempDir()
+	for dir, step := range map[string]string{preferred: "ckpt_3", other: "ckpt_8"} {
+		n := newNode(t, dir, nil)
+		n.start()
+		n.restore()
+		n.write(step, "state of "+step)
+		n.durable(3)
+	}
+	consul := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `[{"Node":{"Node":"a"},"Service":{"Meta":{"url":"file://%s"}}},{"Node":{"Node":"b"},"Service":{"Meta":{"url":"file://%s"}}}]`, preferred, other)
+	}))
+	t.Cleanup(consul.Close)
+	n := newNode(t, "", func(c *api.AgentConfig) {
+		c.Store, c.Consul = "", &api.ConsulConfig{Address: consul.URL, Service: "checkpoint-store"}
+	})
+	n.start()
+	r := n.restore()
+	must.NotNil(t, r.Checkpoint)
+	must.Eq(t, 8, r.Checkpoint.Step)
+	must.StrContains(t, r.Store, other)
 }
 
 // What cannot be staged now is staged when it can, the last checkpoint of an ended task included.

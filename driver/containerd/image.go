@@ -1,15 +1,13 @@
 package containerd
 
 import (
-	"archive/tar"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
-	"path"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
@@ -55,9 +53,17 @@ func (c *Client) Import(ctx context.Context, f *os.File) (*Image, error) {
 		return nil, fmt.Errorf("rewind archive: %w", err)
 	}
 	store := c.c.ContentStore()
-	index, err := archive.ImportIndex(ctx, store, f)
+	sum := sha256.New()
+	tee := io.TeeReader(f, sum)
+	index, err := archive.ImportIndex(ctx, store, tee)
 	if err != nil {
+		return nil, fmt.Errorf("read archive %s: %w; is it an OCI or Docker image archive?", f.Name(), err)
+	}
+	if _, err := io.Copy(io.Discard, tee); err != nil {
 		return nil, fmt.Errorf("read archive %s: %w", f.Name(), err)
+	}
+	if nameOf(sum) != name {
+		return nil, fmt.Errorf("archive %s changed while it was read", f.Name())
 	}
 	handler := images.FilterPlatforms(images.ChildrenHandler(store), platforms.Default())
 	if err := images.WalkNotEmpty(ctx, images.SetChildrenLabels(store, handler), index); err != nil {
@@ -74,27 +80,17 @@ func (c *Client) Import(ctx context.Context, f *os.File) (*Image, error) {
 	return c.ready(ctx, client.NewImage(c.c, saved))
 }
 
-// nameArchive derives a name from the archive's index, which names all its content by hash.
-func nameArchive(f *os.File) (string, error) {
-	r := tar.NewReader(f)
-	for {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return "", fmt.Errorf("%s holds neither index.json (OCI) nor manifest.json (Docker); is it an image archive?", f.Name())
-		}
-		if err != nil {
-			return "", fmt.Errorf("read archive %s: %w", f.Name(), err)
-		}
-		if n := path.Clean(h.Name); n != ocispec.ImageIndexFile && n != "manifest.json" {
-			continue
-		}
-		sum := sha256.New()
-		if _, err := io.Copy(sum, io.LimitReader(r, 8<<20)); err != nil {
-			return "", fmt.Errorf("read archive %s: %w", f.Name(), err)
-		}
-		return archiveName + "image:" + hex.EncodeToString(sum.Sum(nil))[:40], nil
+// nameArchive names an archive by all its bytes. An index inside would not do: an archive may hold two, of which only the
+// reader decides which counts.
+func nameArchive(r io.Reader) (string, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, r); err != nil {
+		return "", fmt.Errorf("read archive: %w", err)
 	}
+	return nameOf(sum), nil
 }
+
+func nameOf(sum hash.Hash) string { return archiveName + "image:" + hex.EncodeToString(sum.Sum(nil)) }
 
 // ready unpacks the image if need be and reads its configuration.
 func (c *Client) ready(ctx context.Context, img client.Image) (*Image, error) {

@@ -16,17 +16,6 @@ func (r *Runner) act(ctx context.Context, now time.Time, a Action) {
 		r.markIneligible(ctx)
 	case VerbMarkEligible:
 		r.markEligible(ctx)
-	case VerbUnhealthy:
-		r.node.Unhealthy = true
-		if !r.node.API {
-			r.tellAllOnce(msgNoAPI)
-		}
-		r.log.Warn("driver turns unhealthy to keep new tasks away", "reason", description(*r.threat))
-		r.opts.Health(false, description(*r.threat))
-	case VerbHealthy:
-		r.node.Unhealthy = false
-		r.log.Info("driver is healthy again")
-		r.opts.Health(true, "")
 	case VerbStopAlloc:
 		r.stopAlloc(ctx, a.Namespace, a.AllocID)
 	case VerbEnd:

@@ -291,7 +291,7 @@ func (b *bench) start() {
 		Log:       hclog.NewNullLogger(),
 		Source:    b.source,
 		Tasks:     b.list,
-		Health:    func(healthy bool, reason string) { b.journal.add("health %t %s", healthy, reason) },
+		Node:      func(id string) Cluster { b.journal.add("node %s", id); return b.cluster },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -305,7 +305,7 @@ func (b *bench) start() {
 	}
 }
 
-func (b *bench) join() { b.runner.Join(b.cluster) }
+func (b *bench) join() { b.runner.Join("n1") }
 
 func (b *bench) sleep(d time.Duration) {
 	time.Sleep(d) // the bubble's clock: this takes no time
@@ -343,7 +343,7 @@ func inBubble(t *testing.T, f func(b *bench)) {
 			t:       t,
 			source:  &fakeSource{events: make(chan notice.Event)},
 			cluster: &fakeCluster{j: j, drains: make(chan nomad.Drain)},
-			state:   filepath.Join(dir, "evacuation.json"),
+			state:   filepath.Join(dir, "evacuate.json"),
 		}
 		b.cluster.stopped = b.obey
 		b.start()

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
+
+	"nomad-spotter/driver/atomicfile"
 )
 
 // memory is what must outlive the plugin: that this driver, and nobody else, made the node ineligible. Without it a
@@ -15,6 +16,7 @@ import (
 // takes no work for ever.
 type memory struct {
 	IneligibleSince time.Time `json:"ineligible_since,omitzero"`
+	NodeID          string    `json:"node_id,omitempty"` // of that node: after a restart no task may come to tell it
 }
 
 func loadMemory(path string) (memory, error) {
@@ -35,47 +37,14 @@ func loadMemory(path string) (memory, error) {
 	return m, nil
 }
 
-// save writes m so that it survives a crash: temporary file, fsync, rename, fsync of the directory.
-func (m memory) save(path string) (err error) {
+// save writes m so that it survives a crash.
+func (m memory) save(path string) error {
 	if path == "" {
 		return nil
 	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write evacuation state: %w", err)
-		}
-	}()
 	b, err := json.Marshal(m)
 	if err != nil {
-		return err
+		return fmt.Errorf("write evacuation state: %w", err)
 	}
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return atomicfile.WriteFile(path, b, 0o600)
 }

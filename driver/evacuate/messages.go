@@ -16,7 +16,7 @@ const (
 	msgCancelled  = "Node drain cancelled: the task goes on"
 	msgRebalance  = "Rebalance recommendation: a checkpoint is made, the task stays"
 	msgNoAPI      = "Cannot mark the node ineligible: Nomad's API is not configured; set nomad { address, token } in the " +
-		"plugin's configuration. The driver turns unhealthy to keep new tasks away"
+		"plugin's configuration. The driver is unhealthy meanwhile, which keeps its own new tasks away"
 )
 
 // announcement says why the node is evacuated and how much time there is.
@@ -60,7 +60,7 @@ func refused(err error) bool {
 }
 
 func cannotMark(err error) string {
-	return "Cannot mark the node ineligible: " + reason(err) + ". The driver turns unhealthy to keep new tasks away"
+	return "Cannot mark the node ineligible: " + reason(err) + ". The driver is unhealthy meanwhile, which keeps its own new tasks away"
 }
 
 func cannotStop(err error) string {

@@ -17,8 +17,6 @@ const (
 	VerbWithdraw                   // withdraw the request: the task trains on
 	VerbMarkIneligible             // keep new allocations away
 	VerbMarkEligible               // undo that
-	VerbUnhealthy                  // keep new tasks away by the driver's own health
-	VerbHealthy                    // undo that
 	VerbStopAlloc                  // let Nomad replace an allocation
 	VerbEnd                        // end a task as failed, so that rescheduling moves it
 )
@@ -84,7 +82,6 @@ type NodeProgress struct {
 	Ineligible Attempt
 	Eligible   Attempt
 	Took       bool // this driver made the node ineligible
-	Unhealthy  bool // this driver says that it is unhealthy
 }
 
 // Situation is all that a plan depends on, besides the time.
@@ -114,9 +111,6 @@ func Plan(now time.Time, l Limits, s Situation) []Action {
 
 func planCalm(now time.Time, l Limits, s Situation) []Action {
 	var out []Action
-	if s.Node.Unhealthy {
-		out = append(out, Action{Verb: VerbHealthy})
-	}
 	if !s.Calm {
 		return out
 	}
@@ -143,13 +137,6 @@ func planThreat(now time.Time, l Limits, s Situation) []Action {
 	if t.Cause == CauseNotice { // a drain makes the node ineligible by itself
 		if s.Node.API && s.Node.Ineligible.due(now) {
 			out = append(out, Action{Verb: VerbMarkIneligible})
-		}
-		open := !s.Node.Ineligible.Done && (!s.Node.API || s.Node.Ineligible.Failures > 0)
-		switch {
-		case open && !s.Node.Unhealthy:
-			out = append(out, Action{Verb: VerbUnhealthy})
-		case s.Node.Ineligible.Done && s.Node.Unhealthy:
-			out = append(out, Action{Verb: VerbHealthy})
 		}
 	}
 	byAlloc := map[string][]TaskProgress{}

@@ -57,14 +57,14 @@ func since(d time.Duration) taskOption {
 // apiOn is a node that is ineligible already, so that plans show tasks only.
 func apiOn() NodeProgress { return NodeProgress{API: true, Ineligible: Attempt{Done: true}} }
 
-// apiOff is a node without Nomad's API whose driver is unhealthy already.
-func apiOff() NodeProgress { return NodeProgress{Unhealthy: true} }
+// apiOff is a node without Nomad's API.
+func apiOff() NodeProgress { return NodeProgress{} }
 
 // text shows a plan in a line per action.
 func text(actions []Action) string {
 	names := map[Verb]string{
 		VerbAsk: "ask", VerbWithdraw: "withdraw", VerbMarkIneligible: "ineligible", VerbMarkEligible: "eligible",
-		VerbUnhealthy: "unhealthy", VerbHealthy: "healthy", VerbStopAlloc: "stop", VerbEnd: "end",
+		VerbStopAlloc: "stop", VerbEnd: "end",
 	}
 	var out []string
 	for _, a := range actions {
@@ -99,24 +99,24 @@ func TestPlan(t *testing.T) {
 			Threat: notice120(), Node: NodeProgress{API: true},
 			Tasks: []TaskProgress{task("p", "2", plain), task("a", "1")},
 		}, askNotice + "; ineligible; stop ns/2"},
-		"no api":         {0, Situation{Threat: notice120(), Tasks: []TaskProgress{task("a", "1")}}, askNotice + "; unhealthy"},
+		"no api":         {0, Situation{Threat: notice120(), Tasks: []TaskProgress{task("a", "1")}}, askNotice},
 		"mark in flight": {0, Situation{Threat: notice120(), Node: NodeProgress{API: true, Ineligible: Attempt{InFlight: true}}}, ""},
 		"mark refused": {0, Situation{Threat: notice120(), Node: NodeProgress{
 			API:        true,
 			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0},
-		}}, "unhealthy"},
+		}}, ""},
 		"refused, not yet again": {30*time.Second - 1, Situation{Threat: notice120(), Node: NodeProgress{
-			API: true, Unhealthy: true,
+			API:        true,
 			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0},
 		}}, ""},
 		"refused, again": {30 * time.Second, Situation{Threat: notice120(), Node: NodeProgress{
-			API: true, Unhealthy: true,
+			API:        true,
 			Ineligible: Attempt{Failures: 1, Refused: true, Last: t0},
 		}}, "ineligible"},
 		"marked after all": {0, Situation{Threat: notice120(), Node: NodeProgress{
-			API: true, Unhealthy: true,
+			API:        true,
 			Ineligible: Attempt{Done: true},
-		}}, "healthy"},
+		}}, ""},
 		"drain leaves the node alone": {0, Situation{
 			Threat: drain120(), Node: NodeProgress{API: true},
 			Tasks: []TaskProgress{task("a", "1")},
@@ -199,7 +199,7 @@ func TestPlan(t *testing.T) {
 
 		// No threat.
 		"nothing":          {0, Situation{Calm: true, Node: NodeProgress{API: true}, Tasks: []TaskProgress{task("a", "1")}}, ""},
-		"withdrawn":        {0, Situation{Calm: true, Node: NodeProgress{API: true, Took: true, Unhealthy: true}, Tasks: []TaskProgress{task("a", "1", open), task("b", "2", durable)}}, "withdraw a; withdraw b; eligible; healthy"},
+		"withdrawn":        {0, Situation{Calm: true, Node: NodeProgress{API: true, Took: true}, Tasks: []TaskProgress{task("a", "1", open), task("b", "2", durable)}}, "withdraw a; withdraw b; eligible"},
 		"not ours":         {0, Situation{Calm: true, Node: NodeProgress{API: true}}, ""},
 		"not known":        {0, Situation{Node: NodeProgress{API: true, Took: true}, Tasks: []TaskProgress{task("a", "1", durable)}}, ""},
 		"being replaced":   {0, Situation{Calm: true, Moves: done, Tasks: []TaskProgress{task("a", "1", durable)}}, ""},

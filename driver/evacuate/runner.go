@@ -21,9 +21,8 @@ type Options struct {
 	Source notice.Source
 	// Tasks lists the driver's tasks that have not ended; it does not block.
 	Tasks func() []Task
-	// Health is called with healthy = false and the reason when the driver itself must keep new tasks away, and with
-	// healthy = true when that is over. It does not block.
-	Health func(healthy bool, reason string)
+	// Node reaches a node through Nomad's API; nil where the API is not configured.
+	Node func(id string) Cluster
 }
 
 const (
@@ -44,7 +43,7 @@ type Runner struct {
 	log  hclog.Logger
 
 	mailbox chan func() // what other goroutines have to say, run by the goroutine of Run
-	joined  chan Cluster
+	joined  chan string // IDs of the node
 	workers sync.WaitGroup
 
 	mu     sync.Mutex // guards what Evacuating answers
@@ -52,6 +51,8 @@ type Runner struct {
 
 	// All below belongs to the goroutine of Run.
 	cluster     Cluster
+	nodeID      string
+	leave       context.CancelFunc // ends the watch of cluster
 	joinedAt    time.Time
 	notice      *Notice
 	drain       nomad.Drain
@@ -84,18 +85,17 @@ func New(opts Options) *Runner {
 		opts:    opts,
 		log:     opts.Log.Named("evacuate"),
 		mailbox: make(chan func()),
-		joined:  make(chan Cluster, 1),
+		joined:  make(chan string, 1),
 		tasks:   map[string]*taskRecord{},
 		moves:   map[string]Attempt{},
 	}
 }
 
-// Join hands over Nomad's API once the node's ID is known, which a driver learns from its first task (started, refused
-// or recovered); call it before Tasks lists that task. Only the first call has an effect. Never calling it means that no
-// API is configured.
-func (r *Runner) Join(c Cluster) {
+// Join tells the node's ID, which a driver learns from its first task (started, refused or recovered); call it before
+// Tasks lists that task, and once.
+func (r *Runner) Join(nodeID string) {
 	select {
-	case r.joined <- c:
+	case r.joined <- nodeID:
 	default:
 	}
 }
@@ -116,13 +116,15 @@ func (r *Runner) Evacuating() (until time.Time, reason string, yes bool) {
 func (r *Runner) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer r.workers.Wait()
-	defer cancel()
+	defer cancel() // ends the watch of the node as well
 
 	m, err := loadMemory(r.opts.StateFile)
 	if err != nil {
 		r.log.Warn("cannot tell whether this driver made the node ineligible", "error", err)
 	}
-	r.node.Took = !m.IneligibleSince.IsZero()
+	if r.node.Took = !m.IneligibleSince.IsZero(); r.node.Took && m.NodeID != "" {
+		r.onJoin(ctx, m.NodeID) // no task may come to a node that takes none
+	}
 
 	r.workers.Go(func() {
 		r.opts.Source.Watch(ctx, func(e notice.Event) { r.post(ctx, func() { r.onEvent(e) }) })
@@ -135,14 +137,14 @@ func (r *Runner) Run(ctx context.Context) {
 			return
 		case f := <-r.mailbox:
 			f()
-		case c := <-r.joined:
-			r.onJoin(ctx, c)
+		case id := <-r.joined:
+			r.onJoin(ctx, id)
 		case <-timer.C:
 		}
 		// What was joined before an event counts for it, whichever the select above took first.
 		select {
-		case c := <-r.joined:
-			r.onJoin(ctx, c)
+		case id := <-r.joined:
+			r.onJoin(ctx, id)
 		default:
 		}
 		r.step(ctx)
@@ -172,13 +174,19 @@ func (r *Runner) work(ctx context.Context, limit time.Duration, call func(contex
 	})
 }
 
-func (r *Runner) onJoin(ctx context.Context, c Cluster) {
-	if r.cluster != nil {
-		return // the first one stays
+func (r *Runner) onJoin(ctx context.Context, id string) {
+	if r.opts.Node == nil || id == r.nodeID {
+		return
 	}
-	r.cluster, r.node.API, r.joinedAt = c, true, time.Now()
+	if r.leave != nil { // the node has another ID than the one remembered: Nomad's client began anew
+		r.leave()
+		r.remember(false)
+	}
+	wctx, leave := context.WithCancel(ctx)
+	c := r.opts.Node(id)
+	r.nodeID, r.cluster, r.leave, r.node.API, r.joinedAt = id, c, leave, true, time.Now()
 	r.workers.Go(func() {
-		c.WatchDrain(ctx, func(d nomad.Drain) { r.post(ctx, func() { r.onDrain(d) }) })
+		c.WatchDrain(wctx, func(d nomad.Drain) { r.post(wctx, func() { r.onDrain(d) }) })
 	})
 }
 
@@ -230,6 +238,9 @@ func (r *Runner) onDrain(d nomad.Drain) {
 func (r *Runner) step(ctx context.Context) {
 	now := time.Now()
 	r.refresh(now)
+	if r.threat != nil && r.threat.Cause == CauseNotice && !r.node.API {
+		r.tellAllOnce(msgNoAPI)
+	}
 	s := r.situation(now)
 	for _, a := range Plan(now, r.opts.Limits, s) {
 		r.act(ctx, now, a)
@@ -327,7 +338,7 @@ func (r *Runner) remember(took bool) {
 	r.node.Took = took
 	var m memory
 	if took {
-		m.IneligibleSince = time.Now().UTC()
+		m.IneligibleSince, m.NodeID = time.Now().UTC(), r.nodeID
 	}
 	if err := m.save(r.opts.StateFile); err != nil {
 		r.log.Warn("the node's eligibility may not be restored after a restart", "error", err)

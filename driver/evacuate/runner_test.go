@@ -59,12 +59,14 @@ func TestRunner_AHangingTaskIsStoppedBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-func TestRunner_WithoutAPITasksFailOverAndTheDriverIsUnhealthy(t *testing.T) {
+func TestRunner_WithoutAPITasksFailOver(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.add("a", "1", nil)
 		b.notice(120 * time.Second)
 		b.sleep(5 * time.Second)
-		b.expect("health false the instance will be taken away (terminate)", 0)
+		_, reason, yes := b.runner.Evacuating() // what makes the driver unhealthy
+		must.True(b.t, yes)
+		must.Eq(b.t, "the instance will be taken away (terminate)", reason)
 		b.expect("event a: Cannot mark the node ineligible: Nomad's API is not configured", 0)
 		b.expect("event a: Task is ended as failed (exit code 75)", 3)
 		b.expect("the replacement restores step 1300", 3)
@@ -83,7 +85,6 @@ func TestRunner_RefusalsSayWhatToGrant(t *testing.T) {
 		b.notice(120 * time.Second)
 		b.sleep(20 * time.Second)
 		b.expect(`event a: Cannot mark the node ineligible: token lacks node:write; grant node { policy = "write" }`, 0)
-		b.expect("health false", 0)
 		b.expect(`event a: Cannot stop the allocation: token lacks alloc-lifecycle in namespace "ns"`, 3)
 		b.expect("gone a", 3)
 		must.Eq(b.t, 1, b.count("mark ineligible"), must.Sprint(b.journal))
@@ -113,8 +114,8 @@ func TestRunner_CallsThatHangOrFailAreTriedAgain(t *testing.T) {
 		b.sleep(time.Minute)
 		// Asks at 0, 0.6, 1.8: tries are half a second, then a second apart, on ticks of 0.2 s.
 		must.Eq(b.t, 3, b.count("ask a"), must.Sprint(b.journal))
-		b.expect("health false", 6)
-		b.expect("health true", 6.6)
+		b.expect("event a: Cannot mark the node ineligible: context deadline exceeded", 6)
+		b.expect("event a: Node marked ineligible", 6.6)
 		b.expect("durable a", 4.6)
 		must.Eq(b.t, 4, b.count("stop ns/1"), must.Sprint(b.journal))
 		b.expect("event a: Allocation stop requested", b.when("durable a")+3.6)
@@ -183,13 +184,54 @@ func TestRunner_EligibilityThatOthersTookIsNotRestored(t *testing.T) {
 	})
 }
 
-func TestRunner_UnhealthyEndsWithTheNotice(t *testing.T) {
+func TestRunner_EvacuatingEndsWithTheNotice(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		b.notice(120 * time.Second)
-		b.expect("health false", 0)
+		_, _, yes := b.runner.Evacuating()
+		must.True(b.t, yes)
 		b.sleep(3 * time.Second)
 		b.withdrawn()
-		b.expect("health true", 3)
+		_, _, yes = b.runner.Evacuating()
+		must.False(b.t, yes)
+	})
+}
+
+// An instance that was stopped and started again has no tasks, and gets none while it is ineligible: nobody tells the
+// node's ID. The one remembered is used, and the node becomes eligible again.
+func TestRunner_NodeIsGivenBackWithoutATask(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.join()
+		b.cluster.drains <- nomad.Drain{}
+		b.watching()
+		b.notice(120 * time.Second)
+		b.sleep(time.Second)
+		b.expect("mark ineligible", 0)
+		b.stop()
+		b.start()
+		b.cluster.drains <- nomad.Drain{}
+		b.watching()
+		b.sleep(5 * time.Second)
+		must.Eq(b.t, 2, b.count("node n1"), must.Sprint(b.journal))
+		must.Eq(b.t, 1, b.count("mark eligible"), must.Sprint(b.journal))
+	})
+}
+
+// A client whose data was wiped comes back as another node, whose eligibility nobody took.
+func TestRunner_AnotherNodeIsNotGivenBack(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		b.join()
+		b.cluster.drains <- nomad.Drain{}
+		b.watching()
+		b.notice(120 * time.Second)
+		b.sleep(time.Second)
+		b.stop()
+		b.start()
+		b.runner.Join("n2")
+		b.cluster.drains <- nomad.Drain{}
+		b.watching()
+		b.sleep(5 * time.Second)
+		must.Eq(b.t, 1, b.count("node n2"), must.Sprint(b.journal))
+		must.Eq(b.t, 0, b.count("mark eligible"), must.Sprint(b.journal))
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/driver/atomicfile"
 )
 
 // process names a process beyond the reuse of its pid.
@@ -84,7 +85,7 @@ func writeAgentConfig(dir string, c api.AgentConfig) error {
 	if err != nil {
 		return fmt.Errorf("encode configuration of checkpoint agent: %w", err)
 	}
-	return writeFile(agentConfigFile(dir), b, 0o600)
+	return atomicfile.WriteFile(agentConfigFile(dir), b, 0o600)
 }
 
 // ensure starts the agent unless it runs and answers. started tells whether it had to.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"nomad-spotter/driver/atomicfile"
 	"nomad-spotter/driver/config"
 )
 
@@ -98,42 +99,5 @@ func writeLedger(dir string, l ledger) error {
 	if err != nil {
 		return fmt.Errorf("encode ledger: %w", err)
 	}
-	return writeFile(filepath.Join(dir, ledgerFile), b, 0o600)
-}
-
-// writeFile replaces a file durably: a crash leaves the old content or the new.
-func writeFile(name string, content []byte, mode os.FileMode) (err error) {
-	dir := filepath.Dir(name)
-	f, err := os.CreateTemp(dir, ".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-			err = fmt.Errorf("write %s: %w", name, err)
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return atomicfile.WriteFile(filepath.Join(dir, ledgerFile), b, 0o600)
 }

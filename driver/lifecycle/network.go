@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/drivers"
 
+	"nomad-spotter/driver/atomicfile"
 	"nomad-spotter/driver/config"
 	"nomad-spotter/driver/containerd"
 )
@@ -27,7 +28,7 @@ func networkFiles(tc *drivers.TaskConfig, c *config.Task, dir string) ([]contain
 	add := func(content, name, from, target string) error {
 		if content != "" {
 			from = filepath.Join(dir, name)
-			if err := writeFile(from, []byte(content), 0o644); err != nil {
+			if err := atomicfile.WriteFile(from, []byte(content), 0o644); err != nil {
 				return err
 			}
 		} else if from = resolve(from); from == "" {

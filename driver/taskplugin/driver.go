@@ -41,6 +41,7 @@ type Driver struct {
 	*eventer.Eventer
 
 	ctx context.Context // ends with the plugin
+	wg  sync.WaitGroup  // goroutines of the node
 	log hclog.Logger
 	mk  Makers
 
@@ -56,13 +57,6 @@ type Driver struct {
 	api     API
 	runner  *evacuate.Runner
 	nodeID  string
-	health  health
-}
-
-// health is what the evacuation says about the driver.
-type health struct {
-	bad    bool
-	reason string
 }
 
 var (
@@ -114,16 +108,17 @@ func (d *Driver) build(cfg *config.Plugin) (err error) {
 		return err
 	}
 	var facts func(context.Context, string, string, string) (nomad.Facts, error)
+	var node func(string) evacuate.Cluster
 	if cfg.Nomad.Address != "" {
 		if d.api, err = d.mk.API(cfg, d.log); err != nil {
 			return err
 		}
-		facts = d.api.Facts
+		facts, node = d.api.Facts, d.api.Node
 	}
 	d.runner = evacuate.New(evacuate.Options{
 		Limits:    evacuate.Limits{Margin: cfg.Evacuate.Margin, CheckpointTimeout: cfg.Evacuate.CheckpointTimeout},
 		StateFile: filepath.Join(cfg.StateDir, "evacuate.json"),
-		Log:       d.log, Source: d.source, Tasks: d.evacuees, Health: d.setHealth,
+		Log:       d.log, Source: d.source, Tasks: d.evacuees, Node: node,
 	})
 	d.manager = lifecycle.NewManager(lifecycle.Options{
 		Config: cfg, Runtime: d.runtime, Log: d.log, AgentCommand: d.mk.Agent, Event: d.emit,
@@ -150,12 +145,6 @@ func (d *Driver) evacuees() []evacuate.Task {
 	return out
 }
 
-func (d *Driver) setHealth(healthy bool, reason string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.health = health{bad: !healthy, reason: reason}
-}
-
 // configured returns the manager, and has the node's goroutines started: whoever asks needs a working driver.
 func (d *Driver) configured() (*lifecycle.Manager, error) {
 	d.mu.Lock()
@@ -176,8 +165,8 @@ func (d *Driver) begin(m *lifecycle.Manager) {
 	if err := m.Setup(); err != nil {
 		d.log.Error("state_dir cannot be used", "error", err)
 	}
-	go d.runner.Run(d.ctx)
-	go func() {
+	d.wg.Go(func() { d.runner.Run(d.ctx) })
+	d.wg.Go(func() {
 		tick := time.NewTicker(sweepEvery)
 		defer tick.Stop()
 		for {
@@ -188,7 +177,7 @@ func (d *Driver) begin(m *lifecycle.Manager) {
 				return
 			}
 		}
-	}()
+	})
 }
 
 // learnNode is called with every task: the node's ID comes with the first of them only.
@@ -199,12 +188,10 @@ func (d *Driver) learnNode(id string) {
 		return
 	}
 	d.nodeID = id
-	if d.api != nil {
-		d.runner.Join(d.api.Node(id))
-	}
+	d.runner.Join(id)
 }
 
-// Shutdown waits until all goroutines of tasks have ended; ctx of New must be done.
+// Shutdown waits until all goroutines of the node and of tasks have ended; ctx of New must be done.
 func (d *Driver) Shutdown() {
 	d.mu.Lock()
 	m, rt := d.manager, d.runtime
@@ -212,6 +199,7 @@ func (d *Driver) Shutdown() {
 	if m == nil {
 		return
 	}
+	d.wg.Wait()
 	m.Wait()
 	if err := rt.Close(); err != nil {
 		d.log.Debug("close the connection to containerd", "error", err)

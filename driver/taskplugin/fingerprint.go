@@ -113,10 +113,7 @@ func (d *Driver) look(ctx context.Context, m *lifecycle.Manager, seen bool) fact
 	}
 	f := facts{seen: seen, attributes: attributes(d.cfg, info, d.source.Health().String())}
 	until, reason, evacuating := d.runner.Evacuating()
-	d.mu.Lock()
-	bad := d.health
-	d.mu.Unlock()
-	f.state, f.description = healthOf(d.cfg, seen, err, until, reason, evacuating, bad)
+	f.state, f.description = healthOf(d.cfg, seen, err, until, reason, evacuating)
 	if f.state == drivers.HealthStateUndetected {
 		f.attributes[attributePrefix] = ""
 	}
@@ -125,7 +122,7 @@ func (d *Driver) look(ctx context.Context, m *lifecycle.Manager, seen bool) fact
 
 // healthOf decides the health: a driver that is switched off or has never seen containerd is undetected; one that lost
 // it, or whose node goes away, is unhealthy.
-func healthOf(cfg *config.Plugin, seen bool, err error, until time.Time, reason string, evacuating bool, bad health) (drivers.HealthState, string) {
+func healthOf(cfg *config.Plugin, seen bool, err error, until time.Time, reason string, evacuating bool) (drivers.HealthState, string) {
 	switch {
 	case !cfg.Enabled:
 		return drivers.HealthStateUndetected, "disabled in the plugin's configuration"
@@ -137,8 +134,6 @@ func healthOf(cfg *config.Plugin, seen bool, err error, until time.Time, reason 
 		return drivers.HealthStateUnhealthy, reason
 	case evacuating:
 		return drivers.HealthStateUnhealthy, reason + " at " + until.UTC().Format("15:04:05 MST")
-	case bad.bad:
-		return drivers.HealthStateUnhealthy, bad.reason
 	default:
 		return drivers.HealthStateHealthy, drivers.DriverHealthy
 	}

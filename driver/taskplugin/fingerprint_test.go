@@ -1,7 +1,9 @@
 package taskplugin
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +25,6 @@ func TestHealth(t *testing.T) {
 		err        error
 		until      time.Time
 		evacuating bool
-		bad        health
 		state      drivers.HealthState
 		text       string
 	}{
@@ -33,11 +34,10 @@ func TestHealth(t *testing.T) {
 		"lost":       {cfg: on, seen: true, err: down, state: drivers.HealthStateUnhealthy, text: "containerd is down"},
 		"notice":     {cfg: on, seen: true, until: until, evacuating: true, state: drivers.HealthStateUnhealthy, text: "why at 03:04:05 UTC"},
 		"drain":      {cfg: on, seen: true, evacuating: true, state: drivers.HealthStateUnhealthy, text: "why"},
-		"kept away":  {cfg: on, seen: true, bad: health{bad: true, reason: "no API"}, state: drivers.HealthStateUnhealthy, text: "no API"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			state, text := healthOf(c.cfg, c.seen, c.err, c.until, "why", c.evacuating, c.bad)
+			state, text := healthOf(c.cfg, c.seen, c.err, c.until, "why", c.evacuating)
 			must.Eq(t, c.state, state)
 			must.Eq(t, c.text, text)
 		})
@@ -95,4 +95,22 @@ func TestNotConfigured(t *testing.T) {
 	must.ErrorIs(t, d.StopTask("x", 0, ""), errNotConfigured)
 	must.ErrorContains(t, d.SetConfig(&base.Config{}), "no plugin configuration")
 	d.Shutdown()
+}
+
+// What the configuration leaves off is said in the log, once, however often the fingerprint is asked for.
+func TestTellOff_once(t *testing.T) {
+	var out bytes.Buffer
+	d := New(t.Context(), hclog.New(&hclog.LoggerOptions{Output: &out}), Makers{})
+	d.cfg = &config.Plugin{StateDir: "/s", Notice: config.Notice{Source: config.NoticeNone}}
+	d.tellOff()
+	d.tellOff()
+	for _, text := range []string{"interruption notices are off", "nomad's API is off", "consul is off", "checkpoints stay on this node"} {
+		must.Eq(t, 1, strings.Count(out.String(), text), must.Sprint(text))
+	}
+
+	out.Reset()
+	all := New(t.Context(), hclog.New(&hclog.LoggerOptions{Output: &out}), Makers{})
+	all.cfg = &config.Plugin{Notice: config.Notice{Source: config.NoticeEC2}, Nomad: config.Nomad{Address: "x"}, Consul: config.Consul{Address: "y"}}
+	all.tellOff()
+	must.Eq(t, "", out.String())
 }

@@ -1,5 +1,5 @@
 // Package engines finds or builds the programs that Spotter stands on: Nomad, Consul, nomad-autoscaler, containerd and
-// runc, and the linter. A binary on PATH wins; otherwise it is built from the module file of its folder and kept in a
+// runc, the mock of EC2's metadata service that its tests use, and the linter. A binary on PATH wins; otherwise it is built from the module file of its folder and kept in a
 // cache outside the repository. The package never starts an engine.
 package engines
 
@@ -47,6 +47,10 @@ func All() []Engine {
 		{
 			Name: "autoscaler", Version: "nomad-autoscaler 0.4.5", NoCgo: true,
 			Packages: map[string]string{"nomad-autoscaler": "github.com/hashicorp/nomad-autoscaler"},
+		},
+		{
+			Name: "ec2-metadata-mock", Version: "amazon-ec2-metadata-mock 1.13.0", NoCgo: true,
+			Packages: map[string]string{"ec2-metadata-mock": "github.com/aws/amazon-ec2-metadata-mock/cmd/ec2-metadata-mock"},
 		},
 		{Name: "consul", Version: "Consul 1.14.3", NoCgo: true, Packages: map[string]string{"consul": "github.com/hashicorp/consul"}},
 	}

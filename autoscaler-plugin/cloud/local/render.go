@@ -7,6 +7,7 @@ import (
 	"strings"
 	texttemplate "text/template"
 
+	"nomad-spotter/autoscaler-plugin/atomicfile"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
@@ -63,7 +64,7 @@ func render(c config, fields Fields) ([]process, error) {
 		if err != nil {
 			return nil, fmt.Errorf("template %q: %w", t.Name, err)
 		}
-		if err := writeFile(filepath.Join(fields.Dir, t.Name), []byte(text)); err != nil {
+		if err := atomicfile.WriteFile(filepath.Join(fields.Dir, t.Name), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
 	}
