@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,4 +34,32 @@ func TestLearnFacts_warnsOfTheJobsOwnBlock(t *testing.T) {
 		must.True(t, known)
 		must.Eq(t, time.Minute, kill)
 	}
+}
+
+// killer is a runtime whose container ends when it is killed.
+type killer struct {
+	Runtime
+	task *Task
+}
+
+func (k *killer) Kill(context.Context, string, syscall.Signal, bool) error {
+	close(k.task.exited)
+	return nil
+}
+
+// Where Nomad's API is off, kill_timeout is learnt from the first stop of such a task, and known to the next one.
+func TestStop_teachesTheTimeout(t *testing.T) {
+	task, said := quiet(t)
+	task.m.opts.Runtime = &killer{task: task}
+	_, known := task.killTimeout()
+	must.False(t, known)
+	must.NoError(t, task.Stop(t.Context(), 5*time.Second, ""))
+
+	next := newTask(task.m, task.st, ledger{})
+	kill, known := next.killTimeout()
+	must.True(t, known)
+	must.Eq(t, 5*time.Second, kill)
+	next.checkFit(saved(time.Minute))
+	must.Len(t, 1, *said)
+	must.StrContains(t, (*said)[0], "kill_timeout 5s")
 }
