@@ -92,6 +92,17 @@ func (p *process) ended(limit time.Duration) (bool, error) {
 	return n > 0, err
 }
 
+// ended tells whether the attached task has ended, known to the watcher or not.
+func (a *Agent) ended() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.task == nil || a.gone {
+		return a.gone
+	}
+	ended, err := a.task.ended(0)
+	return err == nil && ended
+}
+
 // attach starts watching the task's process.
 func (a *Agent) attach(r api.Attach) error {
 	p, err := openProcess(r.PID, a.now())

@@ -88,6 +88,9 @@ func (a *Agent) scan(last bool) error {
 	if err != nil {
 		return err
 	}
+	if !last && a.ended() {
+		return nil // what looks idle may only have lost its writer: the next look judges what the task left
+	}
 	a.mu.Lock()
 	var finished []detect.Entry
 	if last {

@@ -40,7 +40,8 @@ type Detector struct {
 type seen struct {
 	signature string
 	at        time.Time
-	idle      bool // was seen without a writer
+	idle      bool // was seen without a writer in the last listing
+	quiet     bool // and in an earlier one
 }
 
 // New returns a detector for names that match the glob pattern; empty means all. done holds what was handled before.
@@ -86,7 +87,7 @@ func (d *Detector) Done() map[string]string { return d.done }
 func (d *Detector) Pending(e Entry) bool { return d.Candidate(e.Name) && d.done[e.Name] != e.Signature }
 
 // Finished returns the entries of a listing that have become finished checkpoints. An entry that changed while it was
-// watched starts anew.
+// watched starts anew. Whoever writes must be known to live on after the listing: see Left for what a dead task left.
 func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 	var out []Entry
 	present := map[string]bool{}
@@ -100,11 +101,13 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 			d.since[e.Name] = seen{signature: e.Signature, at: now, idle: !e.Busy}
 			continue
 		}
-		if e.Busy || e.Partial {
+		// A process that is killed closes its files a moment before it is known to have ended: one look is not enough.
+		s.quiet = s.idle && !e.Busy
+		s.idle = !e.Busy
+		d.since[e.Name] = s
+		if !s.quiet || e.Partial {
 			continue
 		}
-		s.idle = true
-		d.since[e.Name] = s
 		settle := Settle
 		if e.NoLease || e.Dir && !e.Renamed { // a directory that is filled in place may pause between two files
 			settle = SettleLong
@@ -127,7 +130,7 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 }
 
 // Left returns what a task left finished when it ended. Nobody writes any more, so there is nothing to wait for; but a
-// file that the end of the task may have cut short, written under its final name and never seen without its writer, is
+// file that the end of the task may have cut short, written under its final name and not seen twice without its writer, is
 // not finished unless the task ended well (clean). Nor is a directory that was being filled under its final name: without
 // a writer it may have been between two files.
 func (d *Detector) Left(list []Entry, clean bool) []Entry {
@@ -137,7 +140,7 @@ func (d *Detector) Left(list []Entry, clean bool) []Entry {
 			continue
 		}
 		s, ok := d.since[e.Name]
-		quiet := ok && s.signature == e.Signature && s.idle && !e.Dir
+		quiet := ok && s.signature == e.Signature && s.quiet && !e.Dir
 		if clean || e.Renamed || quiet {
 			out = append(out, e)
 		}

@@ -61,7 +61,10 @@ func TestBusy(t *testing.T) {
 	busy := one(Entry{Name: "a", Signature: "1", Busy: true})
 	must.SliceEmpty(t, d.Finished(start, busy))
 	must.SliceEmpty(t, d.Finished(start.Add(time.Hour), busy)) // a writer may pause for as long as it likes
-	must.Len(t, 1, d.Finished(start.Add(time.Hour+1), one(Entry{Name: "a", Signature: "1"})))
+	// Closed, by its writer or by the writer's end: the latter is known before the next look.
+	idle := one(Entry{Name: "a", Signature: "1"})
+	must.SliceEmpty(t, d.Finished(start.Add(time.Hour+1), idle))
+	must.Len(t, 1, d.Finished(start.Add(time.Hour+2), idle))
 }
 
 func TestPartial(t *testing.T) {
@@ -82,24 +85,28 @@ func TestLeft(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name         string
-		before       []Entry // one listing, while the task lived
+		before       []Entry // listings of one entry, while the task lived
 		left         Entry
 		clean, crash bool // taken after a clean end, after any other
 	}{
 		{"never seen, written in place", nil, e, true, false},
 		{"never seen, renamed", nil, with(func(e *Entry) { e.Renamed = true }), true, true},
-		{"seen without a writer", one(e), e, true, true},
+		{"seen without a writer once", one(e), e, true, false},
+		{"seen without a writer twice", []Entry{e, e}, e, true, true},
+		{"written to again in between", []Entry{e, with(func(e *Entry) { e.Busy = true }), e}, e, true, false},
 		{"seen with a writer only", one(with(func(e *Entry) { e.Busy = true })), e, true, false},
-		{"seen, then changed", one(with(func(e *Entry) { e.Signature = "0" })), e, true, false},
+		{"seen, then changed", []Entry{with(func(e *Entry) { e.Signature = "0" }), with(func(e *Entry) { e.Signature = "0" })}, e, true, false},
 		{"directory, renamed", nil, with(func(e *Entry) { e.Dir, e.Renamed = true, true }), true, true},
-		{"directory, between two files", one(with(func(e *Entry) { e.Dir = true })), with(func(e *Entry) { e.Dir = true }), true, false},
+		{"directory, between two files", []Entry{with(func(e *Entry) { e.Dir = true }), with(func(e *Entry) { e.Dir = true })}, with(func(e *Entry) { e.Dir = true }), true, false},
 		{"somebody still writes", nil, with(func(e *Entry) { e.Busy, e.Renamed = true, true }), false, false},
 		{"temporary name", nil, with(func(e *Entry) { e.Name, e.Renamed = "a.tmp", true }), false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for clean, want := range map[bool]bool{true: c.clean, false: c.crash} {
 				d := New("", nil)
-				d.Finished(start, c.before)
+				for i, b := range c.before {
+					d.Finished(start.Add(time.Duration(i)), one(b))
+				}
 				must.EqOp(t, want, len(d.Left(one(c.left), clean)) == 1, must.Sprintf("clean %v", clean))
 				d.Handled(c.left.Name, c.left.Signature)
 				must.SliceEmpty(t, d.Left(one(c.left), clean))
