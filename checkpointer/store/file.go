@@ -154,6 +154,24 @@ func (f *File) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	return r, nil
 }
 
+// GetRange implements Store.
+func (f *File) GetRange(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	if off < 0 || n < 0 {
+		return nil, fmt.Errorf("get %s in %s: range of %d bytes from %d on", key, f.URL(), n, off)
+	}
+	if _, err := f.Stat(ctx, key); err != nil {
+		return nil, err
+	}
+	r, err := f.fs.Open(f.path(key))
+	if err != nil {
+		return nil, f.readErr("get", key, err)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(r, off, n), r}, nil
+}
+
 // Stat implements Store.
 func (f *File) Stat(_ context.Context, key string) (int64, error) {
 	if err := checkKey(key); err != nil {

@@ -18,7 +18,7 @@ type FS interface {
 	Publish(from, to string) error                      // rename that never replaces: fs.ErrExist
 	Remove(path string) error                           // fs.ErrNotExist
 	SyncDir(path string) error                          // makes the directory's entries durable
-	Open(path string) (io.ReadCloser, error)            // fs.ErrNotExist
+	Open(path string) (Readable, error)                 // fs.ErrNotExist
 	Stat(path string) (size int64, dir bool, err error) // fs.ErrNotExist
 	ReadDir(path string) ([]string, error)              // names; fs.ErrNotExist
 }
@@ -27,6 +27,12 @@ type FS interface {
 type Writable interface {
 	io.WriteCloser
 	Sync() error
+}
+
+// Readable is a file being read.
+type Readable interface {
+	io.ReadCloser
+	io.ReaderAt
 }
 
 // OS is the operating system's file system.
@@ -75,7 +81,7 @@ func (OS) SyncDir(path string) (err error) {
 }
 
 // Open implements FS.
-func (OS) Open(path string) (io.ReadCloser, error) { return os.Open(path) }
+func (OS) Open(path string) (Readable, error) { return os.Open(path) }
 
 // Stat implements FS.
 func (OS) Stat(path string) (int64, bool, error) {

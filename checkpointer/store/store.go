@@ -35,6 +35,8 @@ type Store interface {
 	Put(ctx context.Context, key string, r io.Reader) (int64, error)
 	// Get opens an object; ErrNotFound if there is none.
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
+	// GetRange opens n bytes of an object from off on; where it is shorter, what there is, possibly nothing.
+	GetRange(ctx context.Context, key string, off, n int64) (io.ReadCloser, error)
 	// Stat returns an object's size in bytes; ErrNotFound if there is none.
 	Stat(ctx context.Context, key string) (int64, error)
 	// List returns the objects below a prefix that ends with a slash or is empty, sorted by key.

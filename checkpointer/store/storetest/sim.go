@@ -4,7 +4,6 @@ package storetest
 import (
 	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -249,7 +248,7 @@ func (s *Sim) SyncDir(path string) error {
 }
 
 // Open implements store.FS.
-func (s *Sim) Open(path string) (io.ReadCloser, error) {
+func (s *Sim) Open(path string) (store.Readable, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.crashed {
@@ -259,8 +258,13 @@ func (s *Sim) Open(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.NopCloser(bytes.NewReader(n.data)), nil
+	return readable{bytes.NewReader(n.data)}, nil
 }
+
+// readable is a file being read.
+type readable struct{ *bytes.Reader }
+
+func (readable) Close() error { return nil }
 
 // Stat implements store.FS.
 func (s *Sim) Stat(path string) (int64, bool, error) {
