@@ -77,7 +77,7 @@ func (f *File) Put(ctx context.Context, key string, r io.Reader) (int64, error) 
 }
 
 func (f *File) put(ctx context.Context, key string, r io.Reader) (int64, error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return 0, err
 	}
 	if err := f.mkdirs(key); err != nil {
@@ -174,7 +174,7 @@ func (f *File) GetRange(ctx context.Context, key string, off, n int64) (io.ReadC
 
 // Stat implements Store.
 func (f *File) Stat(_ context.Context, key string) (int64, error) {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return 0, err
 	}
 	size, dir, err := f.fs.Stat(f.path(key))
@@ -196,10 +196,8 @@ func (f *File) readErr(op, key string, err error) error {
 
 // List implements Store.
 func (f *File) List(ctx context.Context, prefix string) ([]Entry, error) {
-	if prefix != "" {
-		if err := checkKey(strings.TrimSuffix(prefix, "/")); err != nil {
-			return nil, err
-		}
+	if err := CheckPrefix(prefix); err != nil {
+		return nil, err
 	}
 	var out []Entry
 	// An empty listing of a file system that is not there would look like an empty store.
@@ -250,7 +248,7 @@ func (f *File) list(ctx context.Context, key string, out *[]Entry) error {
 
 // Delete implements Store.
 func (f *File) Delete(_ context.Context, key string) error {
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		return err
 	}
 	if err := f.remove(f.path(key)); err != nil {

@@ -77,8 +77,8 @@ func Open(raw string, create bool) (Store, error) {
 	return OpenFile(path, OS{}, create)
 }
 
-// checkKey rejects what is not a clean relative path, and the directory of objects that are being written.
-func checkKey(key string) error {
+// CheckKey rejects what is not a clean relative path, and the names that are kept for objects that are being written.
+func CheckKey(key string) error {
 	if key == tempDir || strings.HasPrefix(key, tempDir+"/") {
 		return fmt.Errorf("object key %q is reserved for objects that are being written", key)
 	}
@@ -88,4 +88,15 @@ func checkKey(key string) error {
 		}
 	}
 	return nil
+}
+
+// CheckPrefix rejects a listing's prefix that is neither empty nor a clean relative path with a slash at its end.
+func CheckPrefix(prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	if !strings.HasSuffix(prefix, "/") {
+		return fmt.Errorf("prefix %q does not end with a slash", prefix)
+	}
+	return CheckKey(strings.TrimSuffix(prefix, "/"))
 }

@@ -1,16 +1,10 @@
 package store_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -20,56 +14,22 @@ import (
 	"nomad-spotter/checkpointer/store/storetest"
 )
 
-// backend is one store to hold to the contract. junk puts a file beside the objects, behind the store's back.
-type backend struct {
-	store store.Store
-	junk  func(t *testing.T, key string)
-}
-
-func backends() map[string]func(t *testing.T) backend {
-	return map[string]func(t *testing.T) backend{
-		"file on the operating system": func(t *testing.T) backend {
-			root := filepath.Join(t.TempDir(), "store")
-			s, err := store.OpenFile(root, store.OS{}, true)
-			must.NoError(t, err)
-			return backend{s, func(t *testing.T, key string) {
-				must.NoError(t, os.WriteFile(filepath.Join(root, key), []byte("junk"), 0o600))
-			}}
-		},
-		"file on a simulated disk": func(t *testing.T) backend {
-			sim := storetest.New()
-			s, err := store.OpenFile("/store", sim, true)
-			must.NoError(t, err)
-			return backend{s, func(t *testing.T, key string) {
-				f, err := sim.Create("/store/" + key)
-				must.NoError(t, err)
-				_, err = f.Write([]byte("junk"))
-				must.NoError(t, err)
-			}}
-		},
-	}
-}
-
 func TestContract(t *testing.T) {
-	for name, open := range backends() {
-		t.Run(name, func(t *testing.T) {
-			for _, c := range []struct {
-				name string
-				f    func(t *testing.T, b backend)
-			}{
-				{"put and get", contractPutGet},
-				{"put never replaces", contractExists},
-				{"concurrent puts have one winner", contractConcurrent},
-				{"a failing reader leaves nothing", contractFailingReader},
-				{"a cancelled put leaves nothing", contractCancelled},
-				{"missing objects", contractMissing},
-				{"keys that are refused", contractKeys},
-				{"list", contractList},
-				{"delete", contractDelete},
-			} {
-				t.Run(c.name, func(t *testing.T) { c.f(t, open(t)) })
-			}
-		})
+	for name, open := range map[string]func(t *testing.T) store.Store{
+		"file on the operating system": func(t *testing.T) store.Store {
+			s, err := store.OpenFile(filepath.Join(t.TempDir(), "store"), store.OS{}, true)
+			must.NoError(t, err)
+			return s
+		},
+		"file on a simulated disk": func(t *testing.T) store.Store {
+			s, err := store.OpenFile("/store", storetest.New(), true)
+			must.NoError(t, err)
+			return s
+		},
+		"memory":                 func(*testing.T) store.Store { return &storetest.Memory{} },
+		"faulty without a fault": func(*testing.T) store.Store { return storetest.NewFaulty(&storetest.Memory{}) },
+	} {
+		t.Run(name, func(t *testing.T) { storetest.Contract(t, open) })
 	}
 }
 
@@ -88,140 +48,6 @@ func get(t *testing.T, s store.Store, key string) string {
 	must.NoError(t, err)
 	must.NoError(t, r.Close())
 	return string(b)
-}
-
-func keys(t *testing.T, s store.Store, prefix string) []string {
-	t.Helper()
-	list, err := s.List(t.Context(), prefix)
-	must.NoError(t, err)
-	out := make([]string, len(list))
-	for i, e := range list {
-		out[i] = e.Key
-	}
-	return out
-}
-
-func contractPutGet(t *testing.T, b backend) {
-	// Sizes around the buffer of io.Copy, 32 KiB.
-	for _, size := range []int{0, 1, 32<<10 - 1, 32 << 10, 32<<10 + 1, 100_000} {
-		key := fmt.Sprintf("a/b/%d", size)
-		content := bytes.Repeat([]byte("spot"), size/4+1)[:size]
-		n, err := b.store.Put(t.Context(), key, iotest.HalfReader(bytes.NewReader(content)))
-		must.NoError(t, err)
-		must.Eq(t, int64(size), n)
-		must.EqOp(t, string(content), get(t, b.store, key))
-		n, err = b.store.Stat(t.Context(), key)
-		must.NoError(t, err)
-		must.Eq(t, int64(size), n)
-	}
-}
-
-func contractExists(t *testing.T, b backend) {
-	put(t, b.store, "a", "old")
-	_, err := b.store.Put(t.Context(), "a", strings.NewReader("new"))
-	must.ErrorIs(t, err, store.ErrExists)
-	must.EqOp(t, "old", get(t, b.store, "a"))
-}
-
-func contractConcurrent(t *testing.T, b backend) {
-	const writers = 16
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		won  []string
-		errs []error
-	)
-	for i := range writers {
-		wg.Go(func() {
-			content := strings.Repeat(fmt.Sprintf("%02d", i), 50_000)
-			_, err := b.store.Put(t.Context(), "objects/one", strings.NewReader(content))
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				won = append(won, content)
-			} else {
-				errs = append(errs, err)
-			}
-		})
-	}
-	wg.Wait()
-	must.Len(t, 1, won)
-	must.Len(t, writers-1, errs)
-	for _, err := range errs {
-		must.ErrorIs(t, err, store.ErrExists)
-	}
-	must.True(t, won[0] == get(t, b.store, "objects/one"), must.Sprint("the object is not the winner's"))
-}
-
-func contractFailingReader(t *testing.T, b backend) {
-	broken := errors.New("broken")
-	_, err := b.store.Put(t.Context(), "a/b", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
-	must.ErrorIs(t, err, broken)
-	_, err = b.store.Stat(t.Context(), "a/b")
-	must.ErrorIs(t, err, store.ErrNotFound)
-	must.SliceEmpty(t, keys(t, b.store, ""))
-	put(t, b.store, "a/b", "whole")
-}
-
-func contractCancelled(t *testing.T, b backend) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := b.store.Put(ctx, "a", strings.NewReader("x"))
-	must.ErrorIs(t, err, context.Canceled)
-	must.SliceEmpty(t, keys(t, b.store, ""))
-}
-
-func contractMissing(t *testing.T, b backend) {
-	put(t, b.store, "dir/a", "x")
-	for _, key := range []string{"none", "none/none", "dir/none", "dir"} { // a directory is no object
-		_, err := b.store.Get(t.Context(), key)
-		must.ErrorIs(t, err, store.ErrNotFound, must.Sprint(key))
-		_, err = b.store.Stat(t.Context(), key)
-		must.ErrorIs(t, err, store.ErrNotFound, must.Sprint(key))
-	}
-	must.SliceEmpty(t, keys(t, b.store, "none/"))
-}
-
-func contractKeys(t *testing.T, b backend) {
-	for _, key := range []string{"", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "../a", "a\x00", "tmp", "tmp/a"} {
-		_, err := b.store.Put(t.Context(), key, strings.NewReader("x"))
-		must.ErrorContains(t, err, fmt.Sprintf("object key %q", key))
-		_, err = b.store.Get(t.Context(), key)
-		must.Error(t, err, must.Sprint(key))
-		_, err = b.store.Stat(t.Context(), key)
-		must.Error(t, err, must.Sprint(key))
-		must.Error(t, b.store.Delete(t.Context(), key), must.Sprint(key))
-	}
-	_, err := b.store.List(t.Context(), "../")
-	must.Error(t, err)
-	must.SliceEmpty(t, keys(t, b.store, ""))
-	put(t, b.store, "temporary", "x") // only the name itself is reserved
-	put(t, b.store, "a/tmp/b", "x")
-}
-
-func contractList(t *testing.T, b backend) {
-	want := []string{"a-b", "a/1", "a/2", "a/b/3", "ab/4", "b"}
-	for _, key := range []string{"b", "a/2", "ab/4", "a/b/3", "a-b", "a/1"} {
-		put(t, b.store, key, key)
-	}
-	b.junk(t, "tmp/leftover")
-	must.Eq(t, want, keys(t, b.store, ""))
-	must.True(t, slices.IsSorted(keys(t, b.store, "")))
-	must.Eq(t, []string{"a/1", "a/2", "a/b/3"}, keys(t, b.store, "a/"))
-	list, err := b.store.List(t.Context(), "a/b/")
-	must.NoError(t, err)
-	must.Eq(t, []store.Entry{{Key: "a/b/3", Size: 5}}, list)
-}
-
-func contractDelete(t *testing.T, b backend) {
-	put(t, b.store, "a/b", "x")
-	for range 2 {
-		must.NoError(t, b.store.Delete(t.Context(), "a/b"))
-	}
-	must.NoError(t, b.store.Delete(t.Context(), "none/none"))
-	_, err := b.store.Stat(t.Context(), "a/b")
-	must.ErrorIs(t, err, store.ErrNotFound)
-	put(t, b.store, "a/b", "y")
 }
 
 // A store that went away, as a file system that is not mounted, is an error and not an empty store.

@@ -1,4 +1,5 @@
-// Package storetest holds a file system in memory that forgets, at a crash, all that was not synced.
+// Package storetest holds what tests of stores and of their users need: a file system in memory that forgets, at a crash,
+// all that was not synced (Sim), a store in memory (Memory), and one that goes wrong as told (Faulty).
 package storetest
 
 import (
