@@ -1,6 +1,7 @@
 // Package engines finds or builds the programs that Spotter stands on: Nomad, Consul, nomad-autoscaler, containerd and
-// runc, the mock of EC2's metadata service that its tests use, and the linter. A binary on PATH wins; otherwise it is built from the module file of its folder and kept in a
-// cache outside the repository. The package never starts an engine.
+// runc, the mock of EC2's metadata service and the S3 server that its tests use, and the linter. A binary on PATH wins;
+// otherwise it is built from the module file of its folder and kept in a cache outside the repository. The package never
+// starts an engine.
 package engines
 
 import (
@@ -51,6 +52,10 @@ func All() []Engine {
 		{
 			Name: "ec2-metadata-mock", Version: "amazon-ec2-metadata-mock 1.13.0", NoCgo: true,
 			Packages: map[string]string{"ec2-metadata-mock": "github.com/aws/amazon-ec2-metadata-mock/cmd/ec2-metadata-mock"},
+		},
+		{
+			Name: "versitygw", Version: "versitygw 1.8.0", NoCgo: true, LDFlags: "-X main.Version=1.8.0",
+			Packages: map[string]string{"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
 		},
 		{Name: "consul", Version: "Consul 1.14.3", NoCgo: true, Packages: map[string]string{"consul": "github.com/hashicorp/consul"}},
 	}
