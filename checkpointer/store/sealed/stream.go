@@ -192,7 +192,7 @@ type source struct {
 // Read implements io.Reader.
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.ReadCloser.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // a wrapped io.EOF is not the end
+	if err != nil && err != io.EOF { // a wrapped io.EOF is not the end
 		s.err = err
 	}
 	return n, err
