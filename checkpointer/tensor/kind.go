@@ -28,7 +28,7 @@ func kindOf(path string, dtype DType, elements int64) Kind {
 		return Other
 	}
 	optimizer := false
-	state := Other
+	state := Other // what short names say, of which a moment's outranks a weight's: opt_state.0.mu.params.kernel
 	for rest := path; rest != ""; {
 		cut := strings.LastIndexByte(rest, '.')
 		c := rest[cut+1:]
@@ -36,7 +36,7 @@ func kindOf(path string, dtype DType, elements int64) Kind {
 		if k, ok := moments[c]; ok {
 			return k
 		}
-		if k, ok := inState[c]; ok && state == Other {
+		if k, ok := inState[c]; ok && (state == Other || state == Weight) {
 			state = k
 		}
 		if strings.Contains(c, "fp32_") && state == Other { // master weights of DeepSpeed and Megatron-LM

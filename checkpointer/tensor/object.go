@@ -25,7 +25,7 @@ type link struct {
 // nameStorages interprets a pickle and names the storages after the first path that leads to each. It reports false,
 // and returns nothing, for a pickle that is damaged or too large.
 func nameStorages(pickle []byte) (object, bool) {
-	m := machine{buf: pickle, storages: map[string]*storage{}}
+	m := machine{buf: pickle, limit: maxValues, storages: map[string]*storage{}}
 	root, ok := m.run()
 	if !ok {
 		return object{}, false

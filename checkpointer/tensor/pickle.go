@@ -7,12 +7,9 @@ import (
 	"strconv"
 )
 
-// Bounds on what a pickle may make; with that on its length they bound memory and time.
-const (
-	maxStack  = 4 << 20
-	maxValues = 4 << 20 // lists, tuples, dictionaries, objects
-	maxMemo   = 8 << 20
-)
+// maxValues bounds the lists, tuples, dictionaries and objects that a pickle may make, the height of its stack, and with
+// a factor of two its memo. With the bound on a pickle's length it bounds memory and time.
+const maxValues = 4 << 20
 
 // machine interprets a pickle. See pickletools.py of CPython for the opcodes.
 type machine struct {
@@ -21,8 +18,9 @@ type machine struct {
 	stack    []any
 	marks    []int // heights of the stack
 	memo     []any
-	far      map[uint64]any // what was memoized out of order
-	values   int
+	far      map[uint64]any      // what was memoized out of order
+	values   int                 // made so far
+	limit    int                 // see maxValues
 	storages map[string]*storage // by key
 	bad      bool
 }
@@ -39,7 +37,7 @@ func (m *machine) run() (any, bool) {
 		if !m.scalar(op) && !m.text(op) && !m.memory(op) && !m.container(op) && !m.object(op) {
 			m.bad = true
 		}
-		if len(m.stack) > maxStack || m.values > maxValues || len(m.memo)+len(m.far) > maxMemo {
+		if max(len(m.stack), len(m.marks), m.values, (len(m.memo)+len(m.far))/2) > m.limit {
 			m.bad = true
 		}
 	}
@@ -244,10 +242,6 @@ func (m *machine) text(op byte) bool {
 func (m *machine) memory(op byte) bool {
 	switch op {
 	case '(': // MARK
-		if len(m.marks) >= maxStack {
-			m.bad = true
-			break
-		}
 		m.marks = append(m.marks, len(m.stack))
 	case '0': // POP
 		if n := len(m.marks); n > 0 && m.marks[n-1] == len(m.stack) {

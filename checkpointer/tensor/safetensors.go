@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/bits"
@@ -66,26 +67,25 @@ func safetensorsSpans(r io.ReaderAt, size, start int64) (spans []span, end int64
 		return nil, 0, false, err
 	}
 	d := json.NewDecoder(bytes.NewReader(header))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, 0, false, nil //nolint:nilerr // what cannot be understood is no failure
+	if token(d) != json.Delim('{') {
+		return nil, 0, false, nil
 	}
 	seen := names{}
 	end = start
 	for d.More() {
-		key, err := d.Token()
-		name, isText := key.(string)
-		if err != nil || !isText || len(spans) >= maxSections {
-			return nil, 0, false, nil //nolint:nilerr // as above
+		name, isText := token(d).(string)
+		if !isText || len(spans) >= maxSections {
+			return nil, 0, false, nil
 		}
 		if name == "__metadata__" {
 			var ignored json.RawMessage
-			if d.Decode(&ignored) != nil {
+			if !decode(d, &ignored) {
 				return nil, 0, false, nil
 			}
 			continue
 		}
 		var t safeTensor
-		if d.Decode(&t) != nil || seen.unique(name) != name {
+		if !decode(d, &t) || name == "" || seen.unique(name) != name {
 			return nil, 0, false, nil
 		}
 		s, ok := t.span(name, start)
@@ -95,14 +95,22 @@ func safetensorsSpans(r io.ReaderAt, size, start int64) (spans []span, end int64
 		spans = append(spans, s)
 		end = max(end, s.off+s.len)
 	}
-	if _, err := d.Token(); err != nil {
-		return nil, 0, false, nil //nolint:nilerr // as above
-	}
-	if _, err := d.Token(); err != io.EOF { //nolint:errorlint // Token returns io.EOF itself
-		return nil, 0, false, nil
-	}
-	return spans, end, true, nil
+	closed := token(d) == json.Delim('}')
+	_, err = d.Token()
+	return spans, end, closed && errors.Is(err, io.EOF), nil
 }
+
+// token returns the next token, nil where there is none.
+func token(d *json.Decoder) json.Token {
+	t, err := d.Token()
+	if err != nil {
+		return nil
+	}
+	return t
+}
+
+// decode sets v to the next value, and reports whether that worked.
+func decode(d *json.Decoder, v any) bool { return d.Decode(v) == nil }
 
 // span returns the tensor's place in a file whose data begin at start. It reports false if the entry contradicts itself.
 func (t safeTensor) span(name string, start int64) (span, bool) {
