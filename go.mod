@@ -18,6 +18,7 @@ require (
 	github.com/hashicorp/nomad v1.6.1
 	github.com/hashicorp/nomad-autoscaler v0.4.5
 	github.com/hashicorp/nomad/api v0.0.0-20251216171439-1dee0671280e
+	github.com/klauspost/compress v1.20.4
 	github.com/moby/sys/signal v0.7.1
 	github.com/opencontainers/image-spec v1.1.1
 	github.com/opencontainers/runtime-spec v1.3.0
@@ -143,7 +144,6 @@ require (
 	github.com/hashicorp/yamux v0.1.1 // indirect
 	github.com/hpcloud/tail v1.0.1-0.20170814160653-37f427138745 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/klauspost/compress v1.20.4 // indirect
 	github.com/klauspost/cpuid/v2 v2.2.10 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/lufia/plan9stats v0.0.0-20211012122336-39d0f177ccd0 // indirect
