@@ -217,7 +217,7 @@ func TestHeads(t *testing.T) {
 
 // Creators that begin at once agree on one key; those with another user key are told so.
 func TestCreators(t *testing.T) {
-	for round := range 20 {
+	for round := range 10 {
 		m := &storetest.Memory{}
 		var wg sync.WaitGroup
 		errs := make([]error, 8)

@@ -113,7 +113,7 @@ func TestSlotTampering(t *testing.T) {
 	key := "keys/" + slot.ID
 	whole, err := get(m, key)
 	must.NoError(t, err)
-	for i := range whole {
+	for i := 0; i < len(whole); i += 3 {
 		must.True(t, m.Damage(key, func([]byte) []byte {
 			b := []byte(string(whole))
 			b[i] ^= 1
@@ -154,7 +154,7 @@ func TestForeignSlot(t *testing.T) {
 
 // Of two that remove each other's slot at once at most one succeeds: a slot is left, and it opens.
 func TestRemoveEachOther(t *testing.T) {
-	for range 100 {
+	for range 30 {
 		m, k1 := repo(t)
 		k2 := user(t, 2)
 		s2, err := AddSlot(t.Context(), m, k1, k2, "")

@@ -173,13 +173,13 @@ func TestRanges(t *testing.T) {
 			if off < 0 {
 				continue
 			}
-			for _, count := range []int64{0, 1, plainSize, plainSize + 1, 1<<63 - 1} {
+			for _, count := range []int64{0, 1, plainSize + 1, 1<<63 - 1} {
 				check(int64(off), count)
 			}
 		}
 		check(1<<63-1, 1<<63-1)
 		r := rand.New(rand.NewPCG(1, uint64(n)))
-		for range 30 {
+		for range 20 {
 			check(r.Int64N(int64(n)+100), r.Int64N(2*segmentSize))
 		}
 		for _, bad := range [][2]int64{{-1, 1}, {0, -1}} {
@@ -265,13 +265,14 @@ func TestTroubleAndReplacement(t *testing.T) {
 	got, err := getRange(s, "k", 2*segmentSize, 10)
 	must.NoError(t, err)
 	must.Eq(t, other[2*segmentSize:2*segmentSize+10], got)
-	for i := range maxCiphers + 10 {
-		key := fmt.Sprint("many/", i)
-		put(t, s, key, plain[:first+1])
-		_, err := getRange(s, key, first, 1)
-		must.NoError(t, err)
+	for i := range maxCiphers {
+		s.ciphers[fmt.Sprint("many/", i)] = s.ciphers["k"]
 	}
-	must.MapLen(t, maxCiphers, s.ciphers)
+	put(t, s, "one more", plain)
+	_, err = getRange(s, "one more", first, 1)
+	must.NoError(t, err)
+	must.MapLen(t, maxCiphers+1, s.ciphers) // one for one
+	must.MapContainsKey(t, s.ciphers, "one more")
 }
 
 // cutting fails every read after so many bytes.
