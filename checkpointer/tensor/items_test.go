@@ -2,6 +2,8 @@ package tensor
 
 import (
 	"bytes"
+	"encoding/binary"
+	"io"
 	"testing"
 
 	"github.com/shoenig/test/must"
@@ -115,11 +117,27 @@ func TestItemsHostile(t *testing.T) {
 	must.Less(t, 3*len(b)+(1<<20), count.bytes)
 }
 
+// Entries that all claim the same long data are not read one by one.
+func TestSameEntryAgain(t *testing.T) {
+	m := &image{}
+	m.zip(record{name: "a/data.pkl", data: bytes.Repeat([]byte("x"), 100_000)}, record{name: "a/byteorder", data: []byte("little")})
+	b := m.bytes()
+	at := bytes.Index(b, centralMagic)
+	one := bytes.Clone(b[at : at+centralSize+len("a/data.pkl")])
+	end := bytes.Clone(b[len(b)-endSize:])
+	b = append(b[:at], bytes.Repeat(one, 1000)...)
+	binary.LittleEndian.PutUint32(end[12:], uint32(1000*len(one)))
+	b = append(b, end...)
+	count := &counting{r: bytes.NewReader(b)}
+	got, err := Parse(count, int64(len(b)), "x.pt")
+	must.NoError(t, err)
+	must.Eq(t, Layout{Format: FormatTorch, Sections: []Section{{Len: int64(len(b))}}}, got)
+	must.Less(t, 2*len(b), count.bytes)
+}
+
 // counting counts what is read.
 type counting struct {
-	r interface {
-		ReadAt([]byte, int64) (int, error)
-	}
+	r     io.ReaderAt
 	bytes int
 }
 

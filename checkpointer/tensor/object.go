@@ -15,6 +15,10 @@ type object struct {
 	tensor   bool // the object is a tensor itself; its name is then empty
 }
 
+// textBudget bounds the bytes of names made from a pickle of n bytes: they can repeat what the pickle has once. Honest
+// files stay far below.
+func textBudget(n int) int { return 16*n + maxPath }
+
 // link is one component of a path. The root has no parent and is none.
 type link struct {
 	parent *link
@@ -32,9 +36,8 @@ func nameStorages(pickle []byte) (object, bool) {
 	}
 	o := object{byKey: m.storages}
 	_, o.tensor = root.(*storage)
-	// Every container is entered once, so that the work is bounded by what the pickle holds. Names can repeat what the
-	// pickle has once, and have a bound of their own, which honest files stay far below.
-	budget := 16*len(pickle) + maxPath
+	// Every container is entered once, so that the work is bounded by what the pickle holds.
+	budget := textBudget(len(pickle))
 	type visit struct {
 		value any
 		path  *link

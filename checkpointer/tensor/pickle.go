@@ -21,6 +21,7 @@ type machine struct {
 	far      map[uint64]any      // what was memoized out of order
 	values   int                 // made so far
 	limit    int                 // see maxValues
+	keys     int                 // bytes of the text made of keys
 	storages map[string]*storage // by key
 	bad      bool
 }

@@ -43,7 +43,7 @@ func (m *machine) container(op byte) bool {
 	case 's': // SETITEM
 		v, key := m.pop(), m.pop()
 		if n, ok := m.top().(*node); ok {
-			n.set(key, v)
+			m.set(n, key, v)
 		}
 	case 'u': // SETITEMS
 		items := m.popMark()
@@ -63,7 +63,7 @@ func (m *machine) setAll(n *node, items []any) {
 		return
 	}
 	for i := 0; i < len(items); i += 2 {
-		n.set(items[i], items[i+1])
+		m.set(n, items[i], items[i+1])
 	}
 }
 

@@ -3,6 +3,7 @@ package tensor
 import (
 	"cmp"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -75,27 +76,27 @@ func readTorch(r io.ReaderAt, size int64) (torchZip, bool, error) {
 
 // readObject reads data.pkl and byteorder. What cannot be understood gives no names.
 func readObject(r io.ReaderAt, limit int64, folder string, list []entry) (named object, bigEndian bool, err error) {
-	for _, e := range list {
-		rest, ok := strings.CutPrefix(e.name, folder)
-		if !ok || rest != "data.pkl" && rest != "byteorder" || !e.plain || e.len > maxHeader {
-			continue
-		}
-		off, ok, err := e.dataOffset(r, limit, limit)
-		if err != nil {
-			return object{}, false, err
-		}
-		if !ok {
-			continue
-		}
-		b, err := readAt(r, limit, off, e.len)
-		if err != nil {
-			return object{}, false, err
-		}
-		if rest == "byteorder" {
-			bigEndian = string(b) == "big"
-		} else if named.byKey == nil {
-			named, _ = nameStorages(b)
-		}
+	pickle, err := readEntry(r, limit, maxHeader, folder+"data.pkl", list)
+	if err != nil {
+		return object{}, false, err
 	}
-	return named, bigEndian, nil
+	order, err := readEntry(r, limit, 16, folder+"byteorder", list)
+	if err != nil {
+		return object{}, false, err
+	}
+	named, _ = nameStorages(pickle)
+	return named, string(order) == "big", nil
+}
+
+// readEntry returns the data of the first entry of a name; none if that is missing, not plain, too long, or damaged.
+func readEntry(r io.ReaderAt, limit, most int64, name string, list []entry) ([]byte, error) {
+	i := slices.IndexFunc(list, func(e entry) bool { return e.name == name })
+	if i < 0 || !list[i].plain || list[i].len > most {
+		return nil, nil
+	}
+	off, ok, err := list[i].dataOffset(r, limit, limit)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return readAt(r, limit, off, list[i].len)
 }

@@ -75,10 +75,16 @@ func (n *node) add(v any) {
 }
 
 // set sets an item of a dictionary.
-func (n *node) set(key, v any) {
-	if holds(v) {
-		n.children = append(n.children, child{name: component(key), index: -1, value: v})
+func (m *machine) set(n *node, key, v any) {
+	if !holds(v) {
+		return
 	}
+	name := component(key)
+	if _, isTuple := key.(*tuple); isTuple {
+		m.keys += len(name)
+		m.bad = m.bad || m.keys > textBudget(len(m.buf))
+	}
+	n.children = append(n.children, child{name: name, index: -1, value: v})
 }
 
 // extend adds what is found under the node's own path: an object's attributes.
