@@ -11,10 +11,6 @@ import (
 	"slices"
 )
 
-// ErrNotConditional says that a store lets a second writer replace an object. Writers of one lineage cannot be told apart
-// by such a store: their order must come from elsewhere.
-var ErrNotConditional = errors.New("the store does not create objects conditionally: a second writer replaces the first one's object")
-
 // probeDir holds the objects of Probe; each is deleted before Probe returns.
 const probeDir = "probe"
 

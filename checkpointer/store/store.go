@@ -7,15 +7,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
-	"path/filepath"
 	"strings"
+	"unicode/utf8"
 )
 
 // Errors that callers branch on.
 var (
 	ErrExists   = errors.New("object exists already")
 	ErrNotFound = errors.New("object not found")
+	// ErrNotConditional says that a store lets a second writer replace an object. Such a store cannot tell which of several
+	// writers came first: their order must come from elsewhere.
+	ErrNotConditional = errors.New("the store does not create objects conditionally: a second writer replaces the first one's object")
+)
+
+// Errors that a person must mend. What the store said is wrapped beside them.
+var (
+	ErrBucket      = errors.New("the bucket does not exist or is not reachable here: create it, or correct its name, region or endpoint")
+	ErrCredentials = errors.New("the credentials are missing, wrong or expired")
+	ErrDenied      = errors.New("access is denied: allow reading, writing, listing and deleting objects below the store's prefix, and check that credentials were found")
+	ErrClock       = errors.New("this machine's clock differs too much from the store's: set it, as with chrony or ntpd")
+	ErrFull        = errors.New("the store is out of space or quota: free some or raise it")
 )
 
 // Entry is one object of a listing.
@@ -45,46 +56,23 @@ type Store interface {
 	Delete(ctx context.Context, key string) error
 }
 
-// Parse splits a store URL into scheme and path. It accepts file:///ABSOLUTE and file:ABSOLUTE.
-func Parse(raw string) (scheme, path string, err error) {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "", "", fmt.Errorf("store %q is not a URL: use file:///absolute/path", raw)
-	}
-	switch {
-	case u.Scheme == "":
-		return "", "", fmt.Errorf("store %q has no scheme: use file:///absolute/path", raw)
-	case u.Scheme != "file":
-		return "", "", fmt.Errorf("store scheme %q of %q is not supported: use file:///absolute/path", u.Scheme, raw)
-	case u.Host != "" || u.User != nil:
-		return "", "", fmt.Errorf("store %q names a host, %q: a file store is a path on this machine, file:///absolute/path", raw, u.Host)
-	case u.RawQuery != "" || u.Fragment != "":
-		return "", "", fmt.Errorf("store %q has a query or fragment: use file:///absolute/path", raw)
-	case u.Opaque != "" || !strings.HasPrefix(u.Path, "/"):
-		return "", "", fmt.Errorf("store %q is not absolute: use file:///absolute/path", raw)
-	case strings.ContainsRune(u.Path, 0):
-		return "", "", fmt.Errorf("store %q has a zero byte in its path: use file:///absolute/path", raw)
-	}
-	return u.Scheme, filepath.Clean(u.Path), nil
-}
-
-// Open returns the store at a URL. With create, a file store's directory is made if its parent exists.
-func Open(raw string, create bool) (Store, error) {
-	_, path, err := Parse(raw)
-	if err != nil {
-		return nil, err
-	}
-	return OpenFile(path, OS{}, create)
-}
-
 // CheckKey rejects what is not a clean relative path, and the names that are kept for objects that are being written.
 func CheckKey(key string) error {
 	if key == tempDir || strings.HasPrefix(key, tempDir+"/") {
 		return fmt.Errorf("object key %q is reserved for objects that are being written", key)
 	}
-	for part := range strings.SplitSeq(key, "/") {
-		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
-			return fmt.Errorf("object key %q is not a clean relative path", key)
+	if err := checkPath(key); err != nil {
+		return fmt.Errorf("object key %q %w", key, err)
+	}
+	return nil
+}
+
+var errPath = errors.New("is not a clean relative path")
+
+func checkPath(path string) error {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) || !utf8.ValidString(part) {
+			return errPath
 		}
 	}
 	return nil

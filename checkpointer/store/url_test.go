@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		{url: "file://", err: `store "file://" is not absolute`},
 		{url: "file://a/b", err: `store "file://a/b" names a host, "a"`},
 		{url: "file://u@/b", err: `store "file://u@/b" names a host`},
-		{url: "s3://bucket/a", err: `store scheme "s3" of "s3://bucket/a" is not supported`},
+		{url: "s3://bucket/a", err: `store scheme "s3" of "s3://bucket/a" is not built into this program`},
 		{url: "file:///a?x=1", err: `store "file:///a?x=1" has a query`},
 		{url: "file:///a#x", err: `store "file:///a#x" has a query or fragment`},
 		{url: "file:///a%zz", err: `store "file:///a%zz" is not a URL`},
