@@ -93,9 +93,9 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	switch {
 	case m != nil && (local == nil || m.Step >= local.Step):
 		floor = m.Step
-		a.state.Resumed = &api.Checkpoint{Step: m.Step, Path: m.Name, Snapshot: m.ID(), RawBytes: m.RawBytes(), FinishedAt: m.Created, DurableAt: m.Created}
+		a.state.Resumed = &api.Checkpoint{Step: m.Step, Path: m.Name, Snapshot: m.ID(), RawBytes: m.RawBytes, FinishedAt: m.Created, DurableAt: m.Created}
 		a.state.Durable = a.state.Resumed
-		a.event(api.EventRestored, a.state.Resumed, "Restored step %d from %s (%s)", m.Step, repo.URL(), megabytes(m.RawBytes()))
+		a.event(api.EventRestored, a.state.Resumed, "Restored step %d from %s (%s)", m.Step, repo.URL(), megabytes(m.RawBytes))
 	case local != nil:
 		if len(list) > 0 {
 			floor = list[0].Step

@@ -53,7 +53,7 @@ func listCommand() *cobra.Command {
 				case err != nil:
 					return err
 				default:
-					l.Name, l.Created, l.RawBytes = m.Name, m.Created, m.RawBytes()
+					l.Name, l.Created, l.RawBytes = m.Name, m.Created, m.RawBytes
 				}
 				out = append(out, l)
 			}

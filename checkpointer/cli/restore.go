@@ -78,7 +78,7 @@ place.`,
 			case m == nil:
 				return fmt.Errorf("restore: lineage %s has no snapshot in %s; `checkpointer list` shows those that exist", lineage, repo.URL())
 			}
-			out := restored{Snapshot: m.ID(), Step: m.Step, Path: filepath.Join(to, m.Name), RawBytes: m.RawBytes(), Damaged: damaged}
+			out := restored{Snapshot: m.ID(), Step: m.Step, Path: filepath.Join(to, m.Name), RawBytes: m.RawBytes, Damaged: damaged}
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), out)
 			} else {

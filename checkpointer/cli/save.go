@@ -3,15 +3,14 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/detect"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/stage"
@@ -35,6 +34,8 @@ func saveCommand() *cobra.Command {
 		flags   storeFlags
 		lineage string
 		step    int64
+		effort  string
+		workers int
 		asJSON  bool
 	)
 	c := &cobra.Command{
@@ -66,6 +67,13 @@ func saveCommand() *cobra.Command {
 			if step < 0 {
 				return usageError{fmt.Errorf("--step: %d is negative", step)}
 			}
+			level, ok := efforts[effort]
+			if !ok {
+				return usageError{fmt.Errorf("--effort: %q is none of fast, auto, small", effort)}
+			}
+			if workers < 0 {
+				return usageError{fmt.Errorf("--workers: %d is negative", workers)}
+			}
 			tree, err := stage.Scan(filepath.Dir(path), filepath.Base(path))
 			if err != nil {
 				return err
@@ -82,11 +90,16 @@ func saveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Every byte is read twice: once for its hash, once on its way into the store.
-			progress := bar(cmd.ErrOrStderr(), 2*tree.RawBytes(), "saving "+tree.Name())
-			p, err := w.Publish(cmd.Context(), step, counted{tree, progress}, start)
+			progress := bar(cmd.ErrOrStderr(), tree.RawBytes(), "saving "+tree.Name())
+			w.Options.Effort, w.Options.Workers = level, workers
+			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), lineage, snapshot) }
+			w.Options.Progress = func(n int64) { _ = progress.Set64(n) }
+			p, err := w.Publish(cmd.Context(), step, tree, start)
 			if err = errors.Join(err, progress.Close()); err != nil {
 				return err
+			}
+			if err := remember(repo.URL(), lineage, p.ID, path, tree); err != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: the next save will read this one from the store: %v\n", err)
 			}
 			out := saved{
 				Snapshot: p.ID, Lineage: lineage, Epoch: w.Epoch, Step: step, Store: repo.URL(), RawBytes: p.RawBytes,
@@ -103,27 +116,14 @@ func saveCommand() *cobra.Command {
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
 	c.Flags().Int64Var(&step, "step", 0, "step of the training (default: the last number in PATH's name)")
+	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
+	c.Flags().IntVar(&workers, "workers", 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
 
-// counted is a source whose reads move a progress bar.
-type counted struct {
-	repository.Source
-	bar *progressbar.ProgressBar
-}
-
-func (c counted) Open(path string) (io.ReadCloser, error) {
-	f, err := c.Source.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	r := progressbar.NewReader(f, c.bar)
-	return struct {
-		io.Reader
-		io.Closer
-	}{&r, f}, nil
-}
+// efforts are the values of --effort.
+var efforts = map[string]delta.Effort{"fast": delta.Fast, "auto": delta.Auto, "small": delta.Small}
 
 func cpuSeconds() float64 {
 	var u syscall.Rusage

@@ -19,6 +19,7 @@ func verifyCommand() *cobra.Command {
 	var (
 		flags   storeFlags
 		lineage string
+		all     bool
 		asJSON  bool
 	)
 	c := &cobra.Command{
@@ -34,7 +35,7 @@ func verifyCommand() *cobra.Command {
 				return err
 			}
 			progress := bar(cmd.ErrOrStderr(), -1, "verifying")
-			rep, err := repo.Verify(cmd.Context(), lineage, func(n int64) { _ = progress.Set64(n) })
+			rep, err := repo.Verify(cmd.Context(), lineage, all, func(n int64) { _ = progress.Set64(n) })
 			if err = errors.Join(err, progress.Close()); err != nil {
 				return err
 			}
@@ -54,6 +55,7 @@ func verifyCommand() *cobra.Command {
 	}
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "only this lineage")
+	c.Flags().BoolVar(&all, "all", false, "also decode every snapshot")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }

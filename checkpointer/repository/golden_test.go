@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 		must.EqOp(t, want.name, m.Name)
 		must.Eq(t, want.files, contents(t, filepath.Join(target, m.Name)))
 	}
-	rep, err := r.Verify(t.Context(), "", nil)
+	rep, err := r.Verify(t.Context(), "", true, nil)
 	must.NoError(t, err)
 	must.SliceEmpty(t, rep.Damaged)
 }

@@ -103,7 +103,7 @@ func TestKill(t *testing.T) {
 	}
 	must.MapNotEmpty(t, reported)
 	r := reopen(t, dir)
-	rep, err := r.Verify(t.Context(), "", nil)
+	rep, err := r.Verify(t.Context(), "", true, nil)
 	must.NoError(t, err)
 	must.SliceEmpty(t, rep.Damaged)
 	list, err := r.Snapshots(t.Context(), "l")

@@ -1,14 +1,16 @@
 package repository_test
 
 import (
-	"bytes"
+	"encoding/binary"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,9 +47,13 @@ func (m memory) Entries() []repository.Entry {
 	return out
 }
 
-func (m memory) Open(path string) (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader([]byte(m.files[path]))), nil
+func (m memory) Open(path string) (repository.File, error) {
+	return memoryFile{strings.NewReader(m.files[path])}, nil
 }
+
+type memoryFile struct{ *strings.Reader }
+
+func (memoryFile) Close() error { return nil }
 
 func (m memory) Check() error { return nil }
 
@@ -159,3 +165,43 @@ func names(t *testing.T, dir string) []string {
 }
 
 func into(dir string) repository.Target { return repository.Target{Dir: dir, UID: -1, GID: -1} }
+
+// safetensors makes a file of that format with float tensors: names to values (https://huggingface.co/docs/safetensors).
+func safetensors(tensors map[string][]float32) string {
+	var head, data []byte
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		v := tensors[name]
+		head = fmt.Appendf(head, ",%q:{\"dtype\":\"F32\",\"shape\":[%d],\"data_offsets\":[%d,%d]}", name, len(v), len(data), len(data)+4*len(v))
+		for _, x := range v {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		}
+	}
+	head = append(append([]byte("{"), head[min(1, len(head)):]...), '}')
+	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(head)))) + string(head) + string(data)
+}
+
+// content reads a snapshot without writing it to a disk.
+func content(t *testing.T, r *repository.Repository, s repository.Snapshot) (memory, error) {
+	t.Helper()
+	var mu sync.Mutex
+	bytes := map[string][]byte{}
+	m, l, err := r.Read(t.Context(), s, func(path string, off int64, b []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := int(off) + len(b); n > len(bytes[path]) {
+			bytes[path] = append(bytes[path], make([]byte, n-len(bytes[path]))...)
+		}
+		copy(bytes[path][off:], b)
+		return nil
+	})
+	if err != nil {
+		return memory{}, err
+	}
+	out := memory{m.Name, map[string]string{}}
+	for _, e := range l.Entries {
+		if !e.Dir {
+			out.files[e.Path] = string(bytes[e.Path])
+		}
+	}
+	return out, nil
+}

@@ -7,54 +7,53 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"nomad-spotter/checkpointer/layout"
+	"nomad-spotter/checkpointer/pack"
 )
 
 // Limits on what a manifest may claim, so that a damaged or hostile one cannot exhaust memory.
 const (
 	maxManifest = 64 << 20 // bytes
-	maxEntries  = 1 << 20  // files and directories of one checkpoint
-	maxLineage  = 1024     // bytes, once escaped
-	maxElement  = 255      // bytes of one element of a lineage, once escaped: it is a file name
+	maxPacks    = 1 << 20
+	maxLineage  = 1024 // bytes, once escaped
+	maxElement  = 255  // bytes of one element of a lineage, once escaped: it is a file name
 )
 
-// Entry is one file or directory of a checkpoint.
-type Entry struct {
-	Path   string      `json:"path"` // slash-separated, relative to the checkpoint; "" is the checkpoint itself
-	Dir    bool        `json:"dir,omitempty"`
-	Mode   fs.FileMode `json:"mode"` // permission bits
-	Size   int64       `json:"size"` // bytes; 0 for a directory
-	SHA256 string      `json:"sha256,omitempty"`
+// PackRef names a pack that a snapshot needs.
+type PackRef struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"` // of the whole pack
+	Index int64  `json:"index"` // bytes of its index
+	Sum   string `json:"sum"`   // XXH3-128 of its index, hexadecimal
 }
+
+// Run is a run of blocks of a pack: the pack's number in Manifest.Packs, the first block, how many.
+type Run [3]int
 
 // Manifest describes one snapshot. It is the last object that is written; the snapshot exists when it does.
 type Manifest struct {
-	Format  int       `json:"format"`
-	Lineage string    `json:"lineage"`
-	Epoch   uint64    `json:"epoch"`
-	Step    int64     `json:"step"`
-	Name    string    `json:"name"` // base name of the checkpoint
-	Created time.Time `json:"created"`
-	Entries []Entry   `json:"entries"` // a directory before what is in it
+	Format   int       `json:"format"`
+	Lineage  string    `json:"lineage"`
+	Epoch    uint64    `json:"epoch"`
+	Step     int64     `json:"step"`
+	Name     string    `json:"name"` // base name of the checkpoint
+	Created  time.Time `json:"created"`
+	RawBytes int64     `json:"raw_bytes"` // size of the checkpoint's files
+	Files    int       `json:"files"`
+	Packs    []PackRef `json:"packs"`  // all that are needed to restore it
+	Layout   []Run     `json:"layout"` // blocks of the layout
+	Blocks   []Run     `json:"blocks"` // blocks of the content, in the order of the layout's plan
 }
 
 // ID is the snapshot's name within its lineage.
 func (m *Manifest) ID() string { return snapshotID(m.Epoch, m.Step) }
-
-// RawBytes is the size of the checkpoint's files.
-func (m *Manifest) RawBytes() int64 {
-	var n int64
-	for _, e := range m.Entries {
-		n += e.Size
-	}
-	return n
-}
 
 func snapshotID(epoch uint64, step int64) string { return fmt.Sprintf("%08d-%012d", epoch, step) }
 
@@ -108,7 +107,7 @@ func (m *Manifest) Encode() ([]byte, error) {
 	}
 	b := append(append(body, '\n'), checksumLine(body)...)
 	if len(b) > maxManifest {
-		return nil, fmt.Errorf("manifest of %d entries has %d bytes, more than %d: put fewer files into one checkpoint", len(m.Entries), len(b), maxManifest)
+		return nil, fmt.Errorf("manifest has %d bytes, more than %d: put fewer files into one checkpoint", len(b), maxManifest)
 	}
 	return b, nil
 }
@@ -128,58 +127,75 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("step %d is negative", m.Step)
 	case !validName(m.Name):
 		return fmt.Errorf("name %q is not a file name in UTF-8", m.Name)
-	case len(m.Entries) == 0 || m.Entries[0].Path != "":
-		return errors.New("the first entry is not the checkpoint itself")
-	case len(m.Entries) > maxEntries:
-		return fmt.Errorf("%d entries exceed %d", len(m.Entries), maxEntries)
+	case m.RawBytes < 0 || m.Files < 0 || m.Files > layout.MaxEntries:
+		return fmt.Errorf("%d bytes in %d files", m.RawBytes, m.Files)
+	case len(m.Packs) > maxPacks:
+		return fmt.Errorf("%d packs exceed %d", len(m.Packs), maxPacks)
+	case len(m.Layout) == 0:
+		return errors.New("it has no layout")
 	}
 	if err := CheckLineage(m.Lineage); err != nil {
 		return err
 	}
-	var total int64
-	dirs := map[string]bool{}
 	seen := map[string]bool{}
-	for i, e := range m.Entries {
-		if i > 0 && (!fs.ValidPath(e.Path) || e.Path == "." || strings.ContainsAny(e.Path, "\x00")) {
-			return fmt.Errorf("path %q is not within the checkpoint", e.Path)
+	for _, p := range m.Packs {
+		if err := p.check(); err != nil {
+			return fmt.Errorf("pack %q: %w", p.Name, err)
 		}
-		if seen[e.Path] {
-			return fmt.Errorf("path %q occurs twice", e.Path)
+		if seen[p.Name] {
+			return fmt.Errorf("pack %q occurs twice", p.Name)
 		}
-		seen[e.Path] = true
-		if i > 0 && !dirs[parent(e.Path)] {
-			return fmt.Errorf("path %q comes before its directory", e.Path)
-		}
-		if e.Mode != e.Mode.Perm() {
-			return fmt.Errorf("path %q has mode %v: only permission bits are kept", e.Path, e.Mode)
-		}
-		if e.Dir {
-			dirs[e.Path] = true
-			if e.Size != 0 || e.SHA256 != "" {
-				return fmt.Errorf("directory %q has content", e.Path)
-			}
-			continue
-		}
-		if e.Size < 0 {
-			return fmt.Errorf("file %q has size %d", e.Path, e.Size)
-		}
-		if total > math.MaxInt64-e.Size {
-			return fmt.Errorf("file %q of %d bytes makes the checkpoint larger than %d", e.Path, e.Size, int64(math.MaxInt64))
-		}
-		total += e.Size
-		if b, err := hex.DecodeString(e.SHA256); err != nil || len(b) != sha256.Size || strings.ToLower(e.SHA256) != e.SHA256 {
-			return fmt.Errorf("file %q has hash %q, which is no SHA-256", e.Path, e.SHA256)
+		seen[p.Name] = true
+	}
+	for _, r := range slices.Concat(m.Layout, m.Blocks) {
+		if r[0] < 0 || r[0] >= len(m.Packs) || r[1] < 0 || r[2] < 1 || r[1] > math.MaxInt32 || r[2] > math.MaxInt32 {
+			return fmt.Errorf("run of %d blocks from block %d of pack %d", r[2], r[1], r[0])
 		}
 	}
 	return nil
 }
 
-// parent is the directory of an entry's path; that of a top-level entry is the checkpoint itself, "".
-func parent(p string) string {
-	if d := path.Dir(p); d != "." {
-		return d
+func (p PackRef) check() error {
+	if _, err := p.sum(); err != nil {
+		return err
 	}
-	return ""
+	if _, ok := parsePackName(p.Name); !ok {
+		return errors.New("that is no name of a pack")
+	}
+	if p.Index < 0 || p.Index > pack.MaxIndex || p.Bytes < p.Index+pack.FooterLen {
+		return fmt.Errorf("it has %d bytes, its index %d", p.Bytes, p.Index)
+	}
+	return nil
+}
+
+// sum decodes the sum of the index.
+func (p PackRef) sum() (pack.Sum, error) {
+	var out pack.Sum
+	b, err := hex.DecodeString(p.Sum)
+	if err != nil || len(b) != len(out) || strings.ToLower(p.Sum) != p.Sum {
+		return out, fmt.Errorf("sum %q is not an XXH3-128", p.Sum)
+	}
+	return pack.Sum(b), nil
+}
+
+// packName is the name of the n-th pack that the writer of a snapshot made. It says what the pack holds, so that a writer
+// that is started again finds what it had uploaded.
+func packName(snapshot string, n int, sum pack.Sum) string {
+	return fmt.Sprintf("%s-%04d-%x", snapshot, n, sum[:])
+}
+
+// parsePackName returns the snapshot for which a pack was made.
+func parsePackName(name string) (snapshot string, ok bool) {
+	parts := strings.Split(name, "-")
+	if len(parts) != 4 || len(parts[3]) != 2*pack.SumLen {
+		return "", false
+	}
+	n, err := strconv.Atoi(parts[2])
+	b, herr := hex.DecodeString(parts[3])
+	snapshot = parts[0] + "-" + parts[1]
+	_, _, ierr := parseID(snapshot)
+	ok = err == nil && herr == nil && ierr == nil && n >= 0 && packName(snapshot, n, pack.Sum(b)) == name
+	return snapshot, ok
 }
 
 func validName(name string) bool {

@@ -3,37 +3,27 @@ package repository
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
-	"reflect"
+	"slices"
+	"strings"
 	"time"
 
+	"nomad-spotter/checkpointer/layout"
+	"nomad-spotter/checkpointer/pack"
 	"nomad-spotter/checkpointer/store"
 )
-
-// Source is one finished checkpoint on the local disk.
-type Source interface {
-	// Name is the checkpoint's base name.
-	Name() string
-	// Entries lists it, a directory before what is in it, the checkpoint itself first; without hashes.
-	Entries() []Entry
-	// Open opens the file of an entry.
-	Open(path string) (io.ReadCloser, error)
-	// Check fails if anything changed since the source was made.
-	Check() error
-}
 
 // Writer publishes snapshots of one lineage in one epoch. It is not safe for concurrent use.
 type Writer struct {
 	Lineage string
 	Epoch   uint64
+	Options Options
 
 	repo       *Repository
 	unreported int64 // bytes written for no snapshot in particular
+	cleaned    bool  // what earlier attempts of this epoch left is gone
 }
 
 // Published tells what a publication did.
@@ -53,44 +43,112 @@ func (w *Writer) Publish(ctx context.Context, step int64, src Source, now time.T
 	return p, nil
 }
 
-func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.Time) (Published, error) {
+func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.Time) (p Published, err error) {
+	m := &Manifest{Format: Format, Lineage: w.Lineage, Epoch: w.Epoch, Step: step, Name: src.Name(), Created: now.UTC(), Packs: []PackRef{}, Blocks: []Run{}}
+	if !validName(m.Name) {
+		return p, fmt.Errorf("name %q is not a file name in UTF-8", m.Name)
+	}
 	if err := w.current(ctx); err != nil {
-		return Published{}, err
+		return p, err
 	}
-	m := &Manifest{Format: Format, Lineage: w.Lineage, Epoch: w.Epoch, Step: step, Name: src.Name(), Created: now.UTC(), Entries: src.Entries()}
-	for i := range m.Entries {
-		e := &m.Entries[i]
-		if e.Dir {
-			continue
+	r := newReader(src)
+	defer func() { err = errors.Join(err, r.close()) }()
+	lay, err := r.layout()
+	if err != nil {
+		return p, err
+	}
+	if _, err := lay.Encode(); err != nil { // before anything is written
+		return p, err
+	}
+	defer func() { w.cleaned = w.cleaned && err == nil }()
+	base, intent, err := w.begin(ctx, m.ID())
+	if err != nil {
+		return p, err
+	}
+	e := &encoding{
+		writer: w, opts: w.Options, id: m.ID(), src: r, layout: lay, plan: layout.Plan(lay), manifest: m, numbers: map[string]int{},
+		bases: map[address]bool{},
+	}
+	if base != nil {
+		if e.parent, err = w.parent(base); err != nil {
+			return p, err
 		}
-		if err := w.object(ctx, src, e); err != nil {
-			return Published{}, fmt.Errorf("file %q: %w", e.Path, err)
+		e.match = e.parent.places.Match(lay, e.plan, step)
+		if e.parent.local != nil {
+			defer func() { err = errors.Join(err, e.parent.local.close()) }()
 		}
 	}
+	err = e.run(ctx)
+	w.unreported += e.stored
+	if err != nil {
+		return p, err
+	}
+	e.finish()
 	if err := src.Check(); err != nil {
-		return Published{}, err
+		return p, err
 	}
+	n, err := w.install(ctx, m)
+	if err != nil {
+		return p, err
+	}
+	if err := w.repo.store.Delete(ctx, intent); err != nil {
+		return p, err
+	}
+	p = Published{ID: m.ID(), RawBytes: m.RawBytes, StoredBytes: w.unreported + n}
+	w.unreported = 0
+	return p, nil
+}
+
+// finish completes the manifest.
+func (e *encoding) finish() {
+	m := e.manifest
+	m.RawBytes, m.Files = e.layout.RawBytes(), e.layout.Files()
+	old := func(name string) PackRef { return e.parent.view.refs[name] }
+	m.Layout = e.runs(e.head, old)
+	m.Blocks = append(m.Blocks, e.runs(e.blocks, old)...)
+	// And what those packs are decoded with, block by block.
+	if e.parent == nil {
+		return
+	}
+	seen := map[address]bool{}
+	var follow func(a address)
+	follow = func(a address) {
+		ix := e.parent.view.packs[a.pack]
+		if ix == nil || seen[a] || a.block >= len(ix.Blocks) {
+			return
+		}
+		seen[a] = true
+		e.addPack(old(a.pack))
+		for _, b := range ix.Blocks[a.block].Base {
+			follow(address{ix.Packs[b.Pack], b.Block})
+		}
+	}
+	for _, a := range slices.Concat(e.head, e.blocks) {
+		follow(a)
+	}
+	for a := range e.bases {
+		follow(a)
+	}
+}
+
+// install writes the manifest, last of all.
+func (w *Writer) install(ctx context.Context, m *Manifest) (int64, error) {
 	b, err := m.Encode()
 	if err != nil {
-		return Published{}, err
+		return 0, err
 	}
 	if err := w.current(ctx); err != nil {
-		return Published{}, err
+		return 0, err
 	}
 	n, err := w.repo.store.Put(ctx, manifestKey(w.Lineage, m.ID()), bytes.NewReader(b))
 	if errors.Is(err, store.ErrExists) {
 		err = w.same(ctx, m)
 	}
 	if err != nil {
-		return Published{}, err
+		return 0, err
 	}
 	// A successor that claimed in between may not have seen this snapshot: only what it has seen counts.
-	if err := w.current(ctx); err != nil {
-		return Published{}, err
-	}
-	out := Published{ID: m.ID(), RawBytes: m.RawBytes(), StoredBytes: w.unreported + n}
-	w.unreported = 0
-	return out, nil
+	return n, w.current(ctx)
 }
 
 // current fails when a newer epoch was claimed, or when this writer's own claim is not there: then something else is
@@ -110,100 +168,188 @@ func (w *Writer) current(ctx context.Context) error {
 
 // same fails unless the snapshot that is there already has the content of m.
 func (w *Writer) same(ctx context.Context, m *Manifest) error {
-	old, err := w.repo.Manifest(ctx, Snapshot{Lineage: m.Lineage, ID: m.ID(), Epoch: m.Epoch, Step: m.Step})
+	s := Snapshot{Lineage: m.Lineage, ID: m.ID(), Epoch: m.Epoch, Step: m.Step}
+	old, err := w.repo.open(ctx, s)
 	if err != nil {
 		return err
 	}
-	if old.Name != m.Name || !reflect.DeepEqual(old.Entries, m.Entries) {
+	now := &view{repo: w.repo, snapshot: s, manifest: m, packs: map[string]*pack.Index{}, refs: map[string]PackRef{}}
+	for _, p := range m.Packs {
+		if now.packs[p.Name], err = w.repo.index(ctx, s, p); err != nil {
+			return err
+		}
+	}
+	if err := now.resolve(ctx); err != nil {
+		return err
+	}
+	if old.manifest.Name != m.Name || !old.equal(now) {
 		return ErrConflict
 	}
 	return nil
 }
 
-// object hashes a file and puts it into the store unless its content is there. Content that is there is read again
-// before it is relied on; damaged content is replaced.
-func (w *Writer) object(ctx context.Context, src Source, e *Entry) error {
-	sum, size, err := hashFile(ctx, src, e.Path)
+// equal tells whether two snapshots have the same content.
+func (v *view) equal(o *view) bool {
+	a, aerr := v.layout.Encode()
+	b, berr := o.layout.Encode()
+	if aerr != nil || berr != nil || !bytes.Equal(a, b) || len(v.blocks) != len(o.blocks) {
+		return false
+	}
+	for i := range v.blocks {
+		x, y := v.packs[v.blocks[i].pack].Blocks[v.blocks[i].block], o.packs[o.blocks[i].pack].Blocks[o.blocks[i].block]
+		if x.Sum != y.Sum {
+			return false
+		}
+	}
+	return true
+}
+
+// begin says in the store that a save is under way and what it relies on, so that nothing of that is removed, and returns
+// the snapshot to code against, if there is one. It is the first half of a protocol with Remove (gc.go): the writer
+// creates its intent, then looks for removals; a removal is announced, then looks for intents. One of the two sees the other.
+func (w *Writer) begin(ctx context.Context, id string) (base *view, intent string, err error) {
+	if err := w.clean(ctx); err != nil {
+		return nil, "", err
+	}
+	if _, err := w.repo.store.Stat(ctx, lineageKey(w.Lineage, kindRemoved, id)); !errors.Is(err, store.ErrNotFound) {
+		if err == nil {
+			err = fmt.Errorf("%w: it is being removed", ErrConflict)
+		}
+		return nil, "", err
+	}
+	list, err := w.repo.Snapshots(ctx, w.Lineage)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range list {
+		intent, err := w.intend(ctx, id, s.ID)
+		if err != nil {
+			return nil, "", err
+		}
+		v, err := w.usable(ctx, s)
+		if err != nil {
+			return nil, "", err
+		}
+		if v != nil {
+			return v, intent, nil
+		}
+		if err := w.repo.store.Delete(ctx, intent); err != nil {
+			return nil, "", err
+		}
+	}
+	intent, err = w.intend(ctx, id, noParent)
+	return nil, intent, err
+}
+
+// noParent stands for a snapshot in the intent of a save that relies on none.
+const noParent = "none"
+
+func (w *Writer) intend(ctx context.Context, id, parent string) (string, error) {
+	key := lineageKey(w.Lineage, kindSaves, id+"."+parent)
+	_, err := w.repo.store.Put(ctx, key, strings.NewReader(""))
+	if errors.Is(err, store.ErrExists) {
+		err = nil
+	}
+	return key, err
+}
+
+// clean removes the intents that dead writers left: those of older epochs, and this epoch's own from before a restart.
+func (w *Writer) clean(ctx context.Context) error {
+	if w.cleaned {
+		return nil
+	}
+	keys, err := w.repo.list(ctx, w.Lineage, kindSaves)
 	if err != nil {
 		return err
 	}
-	if size != e.Size {
-		return fmt.Errorf("has %d bytes, had %d when it was finished", size, e.Size)
-	}
-	e.SHA256 = sum
-	for attempt := 0; ; attempt++ {
-		f, err := src.Open(e.Path)
-		if err != nil {
-			return err
-		}
-		n, err := w.repo.store.Put(ctx, objectKey(sum), &verifier{r: f, sum: sum, h: sha256.New()})
-		err = errors.Join(err, f.Close())
-		switch {
-		case err == nil:
-			w.unreported += n
-			return nil
-		case !errors.Is(err, store.ErrExists) || attempt > 1:
-			return err
-		}
-		switch err := w.repo.checkObject(ctx, *e); {
-		case err == nil:
-			return nil
-		case errors.Is(err, errWrongContent):
-			if err := w.repo.store.Delete(ctx, objectKey(sum)); err != nil {
+	for _, k := range keys {
+		id, _, _ := strings.Cut(k.id, ".")
+		if epoch, _, err := parseID(id); err == nil && epoch <= w.Epoch {
+			if err := w.repo.store.Delete(ctx, lineageKey(w.Lineage, kindSaves, k.id)); err != nil {
 				return err
 			}
-		case !errors.Is(err, store.ErrNotFound):
-			return err
 		}
 	}
+	w.cleaned = true
+	return nil
 }
 
-func hashFile(ctx context.Context, src Source, path string) (sum string, size int64, err error) {
-	f, err := src.Open(path)
-	if err != nil {
-		return "", 0, err
+// usable opens a snapshot to code against; nil if it is damaged or being removed.
+func (w *Writer) usable(ctx context.Context, s Snapshot) (*view, error) {
+	_, err := w.repo.store.Stat(ctx, lineageKey(w.Lineage, kindRemoved, s.ID))
+	if !errors.Is(err, store.ErrNotFound) {
+		return nil, err
 	}
-	h := sha256.New()
-	size, err = io.Copy(h, ctxReader{ctx, f})
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", 0, err
+	v, err := w.repo.open(ctx, s)
+	if err == nil {
+		err = v.trust(ctx)
 	}
-	return hex.EncodeToString(h.Sum(nil)), size, nil
+	var d *DamageError
+	if errors.As(err, &d) || errors.Is(err, ErrNoSnapshot) {
+		return nil, nil //nolint:nilnil // there is none, and that is no failure
+	}
+	return v, err
 }
 
-// errWrongContent says that an object's bytes are not those of its name.
-var errWrongContent = errors.New("content does not match its hash")
-
-// checkObject reads an entry's object and compares its size and hash.
-func (r *Repository) checkObject(ctx context.Context, e Entry) error {
-	rc, err := r.store.Get(ctx, objectKey(e.SHA256))
-	if err != nil {
-		return err
-	}
-	n, err := io.Copy(io.Discard, &verifier{r: ctxReader{ctx, rc}, sum: e.SHA256, h: sha256.New()})
-	if err = errors.Join(err, rc.Close()); err != nil {
-		return err
-	}
-	if n != e.Size {
-		return fmt.Errorf("%w: %d bytes instead of %d", errWrongContent, n, e.Size)
+// trust makes sure of all packs of a snapshot before another relies on them. What this process wrote or read whole is not
+// read again. In a file store the rest is read and hashed; an object store keeps sums of its own, there it must only exist
+// in its full length, which reading its index has shown.
+func (v *view) trust(ctx context.Context) error {
+	for _, p := range v.manifest.Packs {
+		key := packKey(v.snapshot.Lineage, p.Name)
+		if _, ok := v.repo.trusted.Load(key); ok || !strings.HasPrefix(v.repo.URL(), "file:") {
+			continue
+		}
+		if err := v.repo.checkPack(ctx, v.snapshot, p); err != nil {
+			return err
+		}
+		v.repo.trusted.Store(key, true)
 	}
 	return nil
 }
 
-// verifier passes bytes through and fails at their end if they do not hash to sum.
-type verifier struct {
-	r   io.Reader
-	sum string
-	h   hash.Hash
+// checkPack reads and hashes a whole pack.
+func (r *Repository) checkPack(ctx context.Context, s Snapshot, p PackRef) error {
+	key := packKey(s.Lineage, p.Name)
+	want, err := p.sum()
+	if err != nil {
+		return err
+	}
+	rc, err := r.store.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return damage(s.ID, s.Step, key, "missing")
+	}
+	if err != nil {
+		return err
+	}
+	err = pack.Verify(ctxReader{ctx, rc}, p.Bytes, p.Index, want)
+	if errors.Is(err, pack.ErrDamaged) {
+		err = damage(s.ID, s.Step, key, err.Error())
+	}
+	return errors.Join(err, rc.Close())
 }
 
-func (v *verifier) Read(p []byte) (int, error) {
-	n, err := v.r.Read(p)
-	v.h.Write(p[:n])
-	if errors.Is(err, io.EOF) && hex.EncodeToString(v.h.Sum(nil)) != v.sum {
-		return n, errWrongContent
+// parent prepares a snapshot to be coded against.
+func (w *Writer) parent(v *view) (*parent, error) {
+	b, err := v.layout.Encode()
+	if err != nil {
+		return nil, err
 	}
-	return n, err
+	p := &parent{view: v, encoded: b, places: layout.NewMap(v.layout, v.plan, v.snapshot.Step)}
+	if w.Options.Local == nil {
+		return p, nil
+	}
+	if src := w.Options.Local(v.snapshot.ID); src != nil && sameFiles(src, v.layout) {
+		p.local = newReader(src)
+	}
+	return p, nil
+}
+
+// sameFiles tells whether a source has the files of a layout, by name and size.
+func sameFiles(src Source, l *layout.Layout) bool {
+	return slices.EqualFunc(src.Entries(), l.Entries, func(a Entry, b layout.Entry) bool {
+		return a.Path == b.Path && a.Dir == b.Dir && (a.Dir || a.Size == b.Size())
+	})
 }
 
 // ctxReader ends with the context's error once that is done.

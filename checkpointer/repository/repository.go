@@ -1,6 +1,6 @@
-// Package repository keeps snapshots of checkpoints in a store: whole files by content, and one manifest per snapshot
-// that is written last. A snapshot that was published is restored byte for byte, or reported as damaged; nothing else
-// can come out. The package starts no goroutine.
+// Package repository keeps snapshots of checkpoints in a store: blocks of tensors in packs, coded against the snapshot
+// before, and one manifest per snapshot that is written last. A snapshot that was published is restored byte for byte, or
+// reported as damaged; nothing else can come out. Goroutines end before the call that started them returns.
 //
 // FORMAT.md describes the objects.
 package repository
@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,6 +53,8 @@ type head struct {
 type Repository struct {
 	store   store.Store
 	created atomic.Int64 // bytes that making the repository took, until a writer reports them
+	indexes indexes
+	trusted sync.Map // keys of packs that were written or read whole by this process
 }
 
 // Open opens the repository in a store. With create, an empty store becomes one.
@@ -67,7 +70,7 @@ func Open(ctx context.Context, s store.Store, create bool) (*Repository, error) 
 			return nil, fmt.Errorf("open repository: %w", err)
 		}
 	}
-	b, err := readAll(ctx, s, headKey, 1<<16)
+	b, err := readObject(ctx, s, headKey, 1<<16)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, fmt.Errorf("%s holds no checkpoint repository: %w; is the right file system mounted there?", s.URL(), err)
 	}
@@ -89,13 +92,15 @@ func Open(ctx context.Context, s store.Store, create bool) (*Repository, error) 
 // URL is the store's URL.
 func (r *Repository) URL() string { return r.store.URL() }
 
-func objectKey(sum string) string { return "objects/" + sum[:2] + "/" + sum }
-
 // Kinds of objects of a lineage, the names of directories below its own. No escaped element of a lineage has an "@".
 const (
 	kindEpochs    = "@epochs"    // EPOCH: who claimed it
 	kindSeen      = "@seen"      // EPOCH-SNAPSHOT: the newest snapshot that the claimant of EPOCH saw after its claim
 	kindSnapshots = "@snapshots" // SNAPSHOT: its manifest
+	kindPacks     = "@packs"     // SNAPSHOT-N-HASH: blocks
+	kindSaves     = "@saves"     // SNAPSHOT.PARENT: a writer is at work and relies on PARENT
+	kindRemoved   = "@removed"   // SNAPSHOT: it is being removed
+	kindPins      = "@pins"      // SNAPSHOT: it is kept
 )
 
 // escape makes a lineage a path, element by element.
@@ -133,18 +138,19 @@ func parseKey(key string) (lineage, kind, id string, ok bool) {
 	return strings.Join(name, "/"), parts[n], parts[n+1], true
 }
 
+func packKey(lineage, name string) string { return lineageKey(lineage, kindPacks, name) }
+
 func manifestKey(lineage, id string) string { return lineageKey(lineage, kindSnapshots, id) }
 
 // lastEpoch returns the highest claimed epoch of a lineage, 0 if there is none.
 func (r *Repository) lastEpoch(ctx context.Context, lineage string) (uint64, error) {
-	entries, err := r.store.List(ctx, lineagePrefix(lineage)+kindEpochs+"/")
+	keys, err := r.list(ctx, lineage, kindEpochs)
 	if err != nil {
 		return 0, err
 	}
 	var last uint64
-	for _, e := range entries {
-		n, err := strconv.ParseUint(e.Key[strings.LastIndexByte(e.Key, '/')+1:], 10, 64)
-		if err == nil {
+	for _, k := range keys {
+		if n, err := strconv.ParseUint(k.id, 10, 64); err == nil {
 			last = max(last, n)
 		}
 	}
@@ -161,59 +167,92 @@ type Snapshot struct {
 
 // Snapshots lists the snapshots of a lineage, newest first; with lineage "" those of all, lineage by lineage.
 func (r *Repository) Snapshots(ctx context.Context, lineage string) ([]Snapshot, error) {
-	prefix := "lineages/"
+	keys, err := r.list(ctx, lineage, kindSnapshots, kindSeen, kindRemoved)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", err)
+	}
+	out := visible(keys)
+	slices.SortFunc(out, func(a, b Snapshot) int {
+		return cmp.Or(strings.Compare(a.Lineage, b.Lineage), b.compare(a))
+	})
+	return out, nil
+}
+
+// object is a key of a lineage, taken apart.
+type object struct {
+	lineage, kind, id string
+	size              int64
+}
+
+// list returns the objects of some kinds of a lineage; with lineage "" those of all.
+func (r *Repository) list(ctx context.Context, lineage string, kinds ...string) ([]object, error) {
+	prefixes := []string{"lineages/"}
 	if lineage != "" {
 		if err := CheckLineage(lineage); err != nil {
 			return nil, err
 		}
-		prefix = lineagePrefix(lineage)
+		prefixes = prefixes[:0]
+		for _, k := range kinds {
+			prefixes = append(prefixes, lineagePrefix(lineage)+k+"/")
+		}
 	}
-	entries, err := r.store.List(ctx, prefix)
-	if err != nil {
-		return nil, fmt.Errorf("list snapshots: %w", err)
+	var out []object
+	for _, p := range prefixes {
+		entries, err := r.store.List(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			name, kind, id, ok := parseKey(e.Key)
+			if ok && slices.Contains(kinds, kind) && (lineage == "" || name == lineage) {
+				out = append(out, object{name, kind, id, e.Size})
+			}
+		}
 	}
+	return out, nil
+}
+
+// visible picks the snapshots that count: not those that an old epoch published after a newer one had begun, nor those
+// that are being removed.
+func visible(keys []object) []Snapshot {
 	var all []Snapshot
 	seen := map[string]map[uint64]Snapshot{} // lineage to epoch to the newest snapshot that its claimant saw
-	for _, e := range entries {
-		name, kind, id, ok := parseKey(e.Key)
-		if !ok || lineage != "" && name != lineage {
-			continue
-		}
-		switch kind {
+	removed := map[[2]string]bool{}
+	for _, k := range keys {
+		switch k.kind {
 		case kindSnapshots:
-			if epoch, step, err := parseID(id); err == nil {
-				all = append(all, Snapshot{Lineage: name, ID: id, Epoch: epoch, Step: step})
+			if epoch, step, err := parseID(k.id); err == nil {
+				all = append(all, Snapshot{Lineage: k.lineage, ID: k.id, Epoch: epoch, Step: step})
 			}
+		case kindRemoved:
+			removed[[2]string{k.lineage, k.id}] = true
 		case kindSeen:
-			claim, last, _ := strings.Cut(id, "-")
+			claim, last, _ := strings.Cut(k.id, "-")
 			n, err := strconv.ParseUint(claim, 10, 64)
 			if err != nil {
 				continue
 			}
-			if seen[name] == nil {
-				seen[name] = map[uint64]Snapshot{}
+			if seen[k.lineage] == nil {
+				seen[k.lineage] = map[uint64]Snapshot{}
 			}
 			epoch, step, err := parseID(last)
 			if err != nil {
 				epoch, step = 0, 0 // it saw none
 			}
-			seen[name][n] = Snapshot{Epoch: epoch, Step: step}
+			seen[k.lineage][n] = Snapshot{Epoch: epoch, Step: step}
 		}
 	}
 	var out []Snapshot
 	for _, s := range all {
-		late := false // published by an old epoch after a newer one had begun
+		hidden := removed[[2]string{s.Lineage, s.ID}]
 		for epoch, last := range seen[s.Lineage] {
-			late = late || epoch > s.Epoch && s.compare(last) > 0
+			hidden = hidden || epoch > s.Epoch && s.compare(last) > 0
 		}
-		if !late {
+		if !hidden {
 			out = append(out, s)
 		}
 	}
-	slices.SortFunc(out, func(a, b Snapshot) int {
-		return cmp.Or(strings.Compare(a.Lineage, b.Lineage), b.compare(a))
-	})
-	return out, nil
+	return out
 }
 
 // compare orders snapshots of a lineage by (epoch, step), never by clock.
@@ -224,7 +263,7 @@ func (s Snapshot) compare(o Snapshot) int {
 // Manifest reads and checks the manifest of a snapshot; a *DamageError tells that it is not what was published.
 func (r *Repository) Manifest(ctx context.Context, s Snapshot) (*Manifest, error) {
 	key := manifestKey(s.Lineage, s.ID)
-	b, err := readAll(ctx, r.store, key, maxManifest)
+	b, err := readObject(ctx, r.store, key, maxManifest)
 	if err != nil {
 		if errors.Is(err, store.ErrNotFound) {
 			err = ErrNoSnapshot
@@ -294,7 +333,8 @@ func (r *Repository) Resume(lineage string, epoch uint64) *Writer {
 	return &Writer{repo: r, Lineage: lineage, Epoch: epoch}
 }
 
-func readAll(ctx context.Context, s store.Store, key string, limit int64) ([]byte, error) {
+// readObject reads an object of at most limit bytes.
+func readObject(ctx context.Context, s store.Store, key string, limit int64) ([]byte, error) {
 	rc, err := s.Get(ctx, key)
 	if err != nil {
 		return nil, err

@@ -3,20 +3,21 @@ package repository
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
+	"runtime"
 	"slices"
+	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"nomad-spotter/checkpointer/api"
-	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/layout"
 )
 
 // RestorePrefix starts the name that a checkpoint has while it is being restored. A reader of the target ignores such
@@ -27,6 +28,9 @@ const RestorePrefix = ".spotter-restore-"
 type Target struct {
 	Dir      string // must exist; the checkpoint appears in it under its own name
 	UID, GID int    // owner of what is restored; -1 leaves it as it is
+	Workers  int    // how many blocks are decoded at once; 0: as many as there are CPUs
+	// Progress is called with the bytes written since the last call, by several goroutines.
+	Progress func(bytes int64)
 }
 
 // Newest restores the newest complete snapshot of a lineage. A damaged one is passed over and reported. Without any
@@ -54,18 +58,18 @@ func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Man
 
 // Restore puts one snapshot into the target, whole and verified, or not at all.
 func (r *Repository) Restore(ctx context.Context, s Snapshot, t Target) (*Manifest, error) {
-	m, err := r.Manifest(ctx, s)
+	v, err := r.open(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.restore(ctx, m, t); err != nil {
+	if err := v.restore(ctx, t); err != nil {
 		return nil, fmt.Errorf("restore snapshot %s of %s: %w", s.ID, s.Lineage, err)
 	}
-	return m, nil
+	return v.manifest, nil
 }
 
 // restore works below an os.Root, so that no link in the target leads out of it.
-func (r *Repository) restore(ctx context.Context, m *Manifest, t Target) (err error) {
+func (v *view) restore(ctx context.Context, t Target) (err error) {
 	root, err := os.OpenRoot(t.Dir)
 	if err != nil {
 		return err
@@ -80,18 +84,16 @@ func (r *Repository) restore(ctx context.Context, m *Manifest, t Target) (err er
 	}
 	tmp := RestorePrefix + hex.EncodeToString(id[:])
 	defer func() { err = errors.Join(err, root.RemoveAll(tmp)) }()
-	for _, e := range m.Entries {
-		if err := r.restoreEntry(ctx, root, path.Join(tmp, e.Path), m, e); err != nil {
-			return err
-		}
+	if err := v.write(ctx, root, tmp, t); err != nil {
+		return err
 	}
 	// Modes last and from the inside out: a directory may be read-only.
-	for _, e := range slices.Backward(m.Entries) {
+	for _, e := range slices.Backward(v.layout.Entries) {
 		if err := finish(root, path.Join(tmp, e.Path), e.Mode, t); err != nil {
 			return err
 		}
 	}
-	if err := install(root, tmp, m.Name); err != nil {
+	if err := install(root, tmp, v.manifest.Name); err != nil {
 		return err
 	}
 	d, err := root.Open(".")
@@ -99,6 +101,107 @@ func (r *Repository) restore(ctx context.Context, m *Manifest, t Target) (err er
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// write makes the files, without their modes.
+func (v *view) write(ctx context.Context, root *os.Root, tmp string, t Target) (err error) {
+	for _, e := range v.layout.Entries {
+		p := path.Join(tmp, e.Path)
+		if e.Dir {
+			if err := root.Mkdir(p, 0o700); err != nil {
+				return err
+			}
+			continue
+		}
+		f, err := root.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	files := newHandles(func(i int) (*os.File, error) {
+		return root.OpenFile(path.Join(tmp, v.layout.Entries[i].Path), os.O_WRONLY, 0)
+	})
+	defer func() { err = errors.Join(err, files.close()) }()
+	return v.decode(ctx, t.Workers, func(b layout.Block, raw []byte) error {
+		at := 0
+		for _, p := range b.Pieces {
+			err := files.use(p.Entry, func(f *os.File) error {
+				_, err := f.WriteAt(raw[at:at+p.Len], p.Off)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			at += p.Len
+		}
+		if t.Progress != nil {
+			t.Progress(int64(b.Len))
+		}
+		return nil
+	})
+}
+
+// Read passes the content of a snapshot to f piece by piece, verified, in any order and several at once: the bytes of a
+// file, which f must not keep, from an offset on. It returns the layout, which also names what is empty.
+func (r *Repository) Read(ctx context.Context, s Snapshot, f func(path string, off int64, b []byte) error) (*Manifest, *layout.Layout, error) {
+	v, err := r.open(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = v.decode(ctx, 0, func(b layout.Block, raw []byte) error {
+		at := 0
+		for _, p := range b.Pieces {
+			if err := f(v.layout.Entries[p.Entry].Path, p.Off, raw[at:at+p.Len]); err != nil {
+				return err
+			}
+			at += p.Len
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read snapshot %s of %s: %w", s.ID, s.Lineage, err)
+	}
+	return v.manifest, v.layout, nil
+}
+
+// windowMemory bounds what a restore or verification keeps of packs that it does not need at the moment.
+const windowMemory = 128 << 20
+
+// decode decodes every block of the snapshot, verified, and passes it to f, in any order, several at once.
+func (v *view) decode(ctx context.Context, workers int, f func(b layout.Block, raw []byte) error) error {
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	w := newWindows(v, windowMemory)
+	defer w.wait()
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range min(workers, max(len(v.plan), 1)) {
+		g.Go(func() error {
+			d := newDecoder(v, w)
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(v.plan) {
+					return nil
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				b, err := d.block(ctx, v.blocks[i])
+				if err != nil {
+					return err
+				}
+				if err := f(v.plan[i], b); err != nil {
+					return err
+				}
+				d.free(b)
+			}
+		})
+	}
+	return g.Wait()
 }
 
 // finish gives a restored file or directory its owner and mode and syncs it, all by one descriptor: the mode may forbid
@@ -118,37 +221,6 @@ func finish(root *os.Root, p string, mode fs.FileMode, t Target) (err error) {
 		return err
 	}
 	return f.Sync()
-}
-
-func (r *Repository) restoreEntry(ctx context.Context, root *os.Root, p string, m *Manifest, e Entry) (err error) {
-	if e.Dir {
-		return root.Mkdir(p, 0o700)
-	}
-	key := objectKey(e.SHA256)
-	rc, err := r.store.Get(ctx, key)
-	if errors.Is(err, store.ErrNotFound) {
-		return damage(m.ID(), m.Step, key, "missing")
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rc.Close()) }()
-	f, err := root.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	// One byte more than there may be, so that an object that is too long is seen without being read to its end.
-	n, err := io.Copy(f, io.LimitReader(&verifier{r: ctxReader{ctx, rc}, sum: e.SHA256, h: sha256.New()}, e.Size+1))
-	switch {
-	case errors.Is(err, errWrongContent):
-		return damage(m.ID(), m.Step, key, err.Error())
-	case err != nil:
-		return err
-	case n != e.Size:
-		return damage(m.ID(), m.Step, key, fmt.Sprintf("%d bytes instead of %d", n, e.Size))
-	}
-	return nil
 }
 
 // install moves what was collected to its name, in one step even when something of that name is there: then the two

@@ -2,8 +2,7 @@ package repository_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,10 +86,13 @@ func TestNoSnapshot(t *testing.T) {
 	must.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func objectFile(store, content string) string {
-	sum := sha256.Sum256([]byte(content))
-	h := hex.EncodeToString(sum[:])
-	return filepath.Join(store, "objects", h[:2], h)
+// newPack is the only pack that the newest snapshot made.
+func newPack(store string) string {
+	list, err := filepath.Glob(filepath.Join(store, "lineages/l/@packs/00000001-000000000002-*"))
+	if err != nil || len(list) != 1 {
+		panic(fmt.Sprint(list, err))
+	}
+	return list[0]
 }
 
 // damages are what can happen to the newest snapshot, "new" below.
@@ -98,21 +100,15 @@ var damages = map[string]struct {
 	reason string
 	do     func(store string) error
 }{
-	"bit flip in an object": {"content does not match its hash", func(s string) error {
-		return flip(objectFile(s, "new content"), 3)
-	}},
-	"object cut": {"content does not match its hash", func(s string) error {
-		return os.Truncate(objectFile(s, "new content"), 4)
-	}},
-	"object empty": {"content does not match its hash", func(s string) error {
-		return os.Truncate(objectFile(s, "new content"), 0)
-	}},
-	"object too long": {"12 bytes instead of 11", func(s string) error {
-		return os.WriteFile(objectFile(s, "new content"), []byte("new content and more"), 0o644)
-	}},
-	"object missing":  {"missing", func(s string) error { return os.Remove(objectFile(s, "new content")) }},
-	"manifest damage": {"manifest checksum does not match", func(s string) error { return flip(manifestFile(s), 20) }},
-	"manifest empty":  {"manifest checksum does not match", func(s string) error { return os.Truncate(manifestFile(s), 0) }},
+	"bit flip in a block":  {"hash", func(s string) error { return flip(newPack(s), 3) }},
+	"pack cut":             {"shorter than it was", func(s string) error { return os.Truncate(newPack(s), 40) }},
+	"pack empty":           {"shorter than it was", func(s string) error { return os.Truncate(newPack(s), 0) }},
+	"bit flip in the end":  {"it does not end like a pack", func(s string) error { return flip(newPack(s), -1) }},
+	"bit flip in the sum":  {"it is another pack", func(s string) error { return flip(newPack(s), -10) }},
+	"bit flip in an index": {"index does not match its sum", func(s string) error { return flip(newPack(s), -40) }},
+	"pack missing":         {"missing", func(s string) error { return os.Remove(newPack(s)) }},
+	"manifest damage":      {"manifest checksum does not match", func(s string) error { return flip(manifestFile(s), 20) }},
+	"manifest empty":       {"manifest checksum does not match", func(s string) error { return os.Truncate(manifestFile(s), 0) }},
 	"manifest of another snapshot": {"it describes snapshot 00000001-000000000001 of l", func(s string) error {
 		b, err := os.ReadFile(filepath.Join(filepath.Dir(manifestFile(s)), "00000001-000000000001"))
 		if err != nil {
@@ -131,6 +127,9 @@ func flip(path string, at int) error {
 	if err != nil {
 		return err
 	}
+	if at < 0 {
+		at += len(b)
+	}
 	b[at] ^= 1
 	return os.WriteFile(path, b, 0o644)
 }
@@ -144,6 +143,7 @@ func TestDamagedNewest(t *testing.T) {
 			publish(t, w, 2, memory{"new", map[string]string{"a": "new content", "b": "other"}})
 			must.NoError(t, d.do(dir))
 
+			r = reopen(t, dir)
 			target := t.TempDir()
 			m, damaged, err := r.Newest(t.Context(), "l", into(target))
 			must.NoError(t, err)
@@ -154,11 +154,13 @@ func TestDamagedNewest(t *testing.T) {
 			must.StrContains(t, damaged[0].Reason, d.reason)
 			must.Eq(t, []string{"old"}, names(t, target)) // nothing of the damaged one
 
-			rep, err := r.Verify(t.Context(), "", nil)
-			must.NoError(t, err)
-			must.EqOp(t, 2, rep.Snapshots)
-			must.Len(t, 1, rep.Damaged)
-			must.EqOp(t, damaged[0].Object, rep.Damaged[0].Object)
+			for _, all := range []bool{false, true} {
+				rep, err := reopen(t, dir).Verify(t.Context(), "", all, nil)
+				must.NoError(t, err)
+				must.EqOp(t, 2, rep.Snapshots)
+				must.Len(t, 1, rep.Damaged)
+				must.EqOp(t, damaged[0].Object, rep.Damaged[0].Object)
+			}
 		})
 	}
 }
@@ -166,7 +168,7 @@ func TestDamagedNewest(t *testing.T) {
 func TestAllDamaged(t *testing.T) {
 	r, dir := openDisk(t)
 	publish(t, claim(t, r, "l"), 1, memory{"c", map[string]string{"a": "new content"}})
-	must.NoError(t, os.Remove(objectFile(dir, "new content")))
+	must.NoError(t, os.RemoveAll(filepath.Join(dir, "lineages/l/@packs")))
 	target := t.TempDir()
 	m, damaged, err := r.Newest(t.Context(), "l", into(target))
 	must.ErrorIs(t, err, repository.ErrNoSnapshot)
@@ -175,9 +177,8 @@ func TestAllDamaged(t *testing.T) {
 	must.SliceEmpty(t, names(t, target))
 }
 
-// Content that is in the store is read before a new snapshot relies on it; damaged content is replaced, which mends the
-// old snapshots too.
-func TestDedupRepairs(t *testing.T) {
+// What is in the store is read before a new snapshot relies on it: one that is damaged is not relied on.
+func TestDamagedParent(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"bit flip": func(p string) error { return flip(p, 0) },
 		"cut":      func(p string) error { return os.Truncate(p, 1) },
@@ -186,18 +187,18 @@ func TestDedupRepairs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, dir := openDisk(t)
 			w := claim(t, r, "l")
-			publish(t, w, 1, memory{"c", map[string]string{"a": "content"}})
-			must.NoError(t, damage(objectFile(dir, "content")))
-			rep, err := r.Verify(t.Context(), "l", nil)
+			publish(t, w, 1, memory{"c", map[string]string{"a": "first"}})
+			publish(t, w, 2, memory{"c", map[string]string{"a": "content"}})
+			must.NoError(t, damage(newPack(dir)))
+			r = reopen(t, dir)
+			publish(t, claim(t, r, "l"), 3, memory{"c", map[string]string{"a": "content"}})
+			rep, err := r.Verify(t.Context(), "l", true, nil)
 			must.NoError(t, err)
 			must.Len(t, 1, rep.Damaged)
-			publish(t, w, 2, memory{"c", map[string]string{"b": "content"}})
-			rep, err = r.Verify(t.Context(), "l", nil)
+			must.EqOp(t, 2, rep.Damaged[0].Step)
+			m, _, err := r.Newest(t.Context(), "l", into(t.TempDir()))
 			must.NoError(t, err)
-			must.SliceEmpty(t, rep.Damaged)
-			must.EqOp(t, 2, rep.Snapshots)
-			must.EqOp(t, 1, rep.Objects)
-			must.EqOp(t, 7, rep.Bytes)
+			must.EqOp(t, 3, m.Step)
 		})
 	}
 }
@@ -279,7 +280,7 @@ func TestRestoreLeftovers(t *testing.T) {
 	cancel()
 	_, _, err = r.Newest(ctx, "l", into(target))
 	must.ErrorIs(t, err, context.Canceled)
-	must.NoError(t, os.Remove(objectFile(dir, "second")))
+	must.NoError(t, os.RemoveAll(filepath.Join(dir, "lineages/l/@packs")))
 	_, _, err = r.Newest(t.Context(), "l", into(target))
 	must.Error(t, err)
 	must.Eq(t, []string{".hidden", "c", "spotter-restore-1"}, names(t, target))

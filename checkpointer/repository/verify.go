@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"nomad-spotter/checkpointer/api"
-	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/layout"
 )
 
 // Report is the result of a verification.
@@ -17,61 +17,64 @@ type Report struct {
 	Damaged   []api.Damage `json:"damaged"`
 }
 
-// Verify reads and hashes every object that the snapshots of a lineage (all lineages for "") need. progress, if not nil,
-// is called with the bytes read so far.
-func (r *Repository) Verify(ctx context.Context, lineage string, progress func(bytes int64)) (Report, error) {
+// Verify reads and hashes every object that the snapshots of a lineage (all lineages for "") need; with all, it also
+// decodes every snapshot. progress, if not nil, is called with the bytes read so far.
+func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progress func(bytes int64)) (Report, error) {
 	rep := Report{Damaged: []api.Damage{}}
 	list, err := r.Snapshots(ctx, lineage)
 	if err != nil {
 		return rep, err
 	}
-	checked := map[Entry]string{} // file content to what is wrong with it
+	checked := map[string]string{} // key of a pack to what is wrong with it
 	for _, s := range list {
 		rep.Snapshots++
+		sound := len(rep.Damaged)
 		m, err := r.Manifest(ctx, s)
+		if err == nil {
+			err = r.verifyPacks(ctx, s, m, checked, &rep, progress)
+		}
+		var v *view
+		if err == nil && len(rep.Damaged) == sound {
+			v, err = r.open(ctx, s)
+		}
+		if err == nil && v != nil && all {
+			err = v.decode(ctx, 0, func(layout.Block, []byte) error { return nil })
+		}
 		var d *DamageError
 		if errors.As(err, &d) {
 			rep.Damaged = append(rep.Damaged, d.Damage)
 			continue
 		}
 		if err != nil {
-			return rep, fmt.Errorf("verify: %w", err)
-		}
-		for _, e := range m.Entries {
-			if e.Dir {
-				continue
-			}
-			content := Entry{Size: e.Size, SHA256: e.SHA256}
-			reason, ok := checked[content]
-			if !ok {
-				if reason, err = r.fault(ctx, content); err != nil {
-					return rep, fmt.Errorf("verify snapshot %s of %s: %w", s.ID, s.Lineage, err)
-				}
-				checked[content] = reason
-				rep.Objects++
-				rep.Bytes += e.Size
-				if progress != nil {
-					progress(rep.Bytes)
-				}
-			}
-			if reason != "" {
-				rep.Damaged = append(rep.Damaged, damage(s.ID, s.Step, objectKey(e.SHA256), reason).Damage)
-			}
+			return rep, fmt.Errorf("verify snapshot %s of %s: %w", s.ID, s.Lineage, err)
 		}
 	}
 	return rep, nil
 }
 
-// fault says in words what is wrong with an object; an error means that this could not be found out.
-func (r *Repository) fault(ctx context.Context, e Entry) (string, error) {
-	err := r.checkObject(ctx, e)
-	switch {
-	case err == nil:
-		return "", nil
-	case errors.Is(err, store.ErrNotFound):
-		return "missing", nil
-	case errors.Is(err, errWrongContent):
-		return err.Error(), nil
+// verifyPacks reads those packs of a snapshot that were not read before.
+func (r *Repository) verifyPacks(ctx context.Context, s Snapshot, m *Manifest, checked map[string]string, rep *Report, progress func(int64)) error {
+	for _, p := range m.Packs {
+		key := packKey(s.Lineage, p.Name)
+		reason, ok := checked[key]
+		if !ok {
+			err := r.checkPack(ctx, s, p)
+			var d *DamageError
+			switch {
+			case errors.As(err, &d):
+				reason = d.Reason
+			case err != nil:
+				return err
+			}
+			checked[key] = reason
+			rep.Objects++
+			if rep.Bytes += p.Bytes; progress != nil {
+				progress(rep.Bytes)
+			}
+		}
+		if reason != "" {
+			rep.Damaged = append(rep.Damaged, damage(s.ID, s.Step, key, reason).Damage)
+		}
 	}
-	return "", err
+	return nil
 }

@@ -5,7 +5,6 @@ package stage
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -131,7 +130,7 @@ func (t *Tree) Entries() []repository.Entry {
 }
 
 // Open implements repository.Source.
-func (t *Tree) Open(path string) (io.ReadCloser, error) {
+func (t *Tree) Open(path string) (repository.File, error) {
 	f, err := openBeneath(t.dir, filepath.Join(t.name, path))
 	if err != nil {
 		return nil, asChanged(err)

@@ -1,0 +1,108 @@
+package pack_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/shoenig/test/must"
+
+	"nomad-spotter/checkpointer/delta"
+	"nomad-spotter/checkpointer/pack"
+)
+
+// built is a pack of three blocks; the last is coded against two pieces of another pack.
+func built(t testing.TB) (b []byte, ix *pack.Index, n int, sum pack.Sum) {
+	t.Helper()
+	var p pack.Builder
+	must.EqOp(t, 0, p.Add([]byte("first"), pack.Block{Raw: 9, Elem: delta.F32, Sum: pack.SumOf([]byte("a"))}))
+	must.EqOp(t, 1, p.Add(nil, pack.Block{Raw: 1, Elem: delta.Bytes, Sum: pack.SumOf([]byte("b"))}))
+	other := p.Pack("other")
+	must.EqOp(t, other, p.Pack("other"))
+	must.EqOp(t, 2, p.Add([]byte("third"), pack.Block{Raw: 10, Elem: delta.BF16, Links: 2, Sum: pack.SumOf([]byte("c")), Base: []pack.Piece{
+		{Pack: other, Block: 3, Off: 5, Len: 6}, {Pack: p.Pack("more"), Block: 0, Off: 0, Len: 4},
+	}}))
+	must.EqOp(t, 10, p.Len())
+	b, ix, n, sum = p.Finish()
+	must.EqOp(t, 0, p.Blocks()+p.Len())
+	return b, ix, n, sum
+}
+
+func TestRoundTrip(t *testing.T) {
+	b, ix, n, sum := built(t)
+	foot := len(b) - pack.FooterLen
+	gotLen, gotSum, err := pack.ParseFooter(b[foot:])
+	must.NoError(t, err)
+	must.EqOp(t, int64(n), gotLen)
+	must.EqOp(t, sum, gotSum)
+	got, err := pack.ParseIndex(b[foot-n:foot], sum, int64(foot-n))
+	must.NoError(t, err)
+	must.Eq(t, ix, got)
+	must.Eq(t, []string{"other", "more"}, got.Packs)
+	must.EqOp(t, "third", string(b[got.Blocks[2].Off:][:got.Blocks[2].Len]))
+	must.NoError(t, pack.Verify(bytes.NewReader(b), int64(len(b)), int64(n), sum))
+}
+
+// Every changed bit and every truncation of a pack is noticed, and so is what is appended.
+func TestVerifyDamage(t *testing.T) {
+	b, _, n, sum := built(t)
+	verify := func(b []byte, size int) error { return pack.Verify(bytes.NewReader(b), int64(size), int64(n), sum) }
+	for i := range b {
+		must.ErrorIs(t, verify(b[:i], len(b)), pack.ErrDamaged, must.Sprintf("cut at %d", i))
+		for bit := range 8 {
+			c := bytes.Clone(b)
+			c[i] ^= 1 << bit
+			must.ErrorIs(t, verify(c, len(b)), pack.ErrDamaged, must.Sprintf("bit %d of byte %d", bit, i))
+		}
+	}
+	must.ErrorIs(t, verify(append(bytes.Clone(b), 0), len(b)), pack.ErrDamaged)
+	failed := errors.New("disk failed")
+	must.ErrorIs(t, pack.Verify(failing{failed}, int64(len(b)), int64(n), sum), failed)
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// What parses is what some Finish wrote, and nothing makes the parser allocate more than the index is long or panic.
+func FuzzParseIndex(f *testing.F) {
+	b, _, n, _ := built(f)
+	foot := len(b) - pack.FooterLen
+	f.Add(b[foot-n:foot], int64(foot-n))
+	f.Add([]byte{}, int64(0))
+	f.Add(bytes.Repeat([]byte{0xff}, 64), int64(1<<40))
+	f.Fuzz(func(t *testing.T, enc []byte, body int64) {
+		if body < 0 {
+			return
+		}
+		ix, err := pack.ParseIndex(enc, pack.SumOf(enc), body)
+		if err != nil {
+			return
+		}
+		var end int64
+		for _, d := range ix.Blocks {
+			must.EqOp(t, end, d.Off)
+			must.Between(t, 1, d.Raw, pack.MaxRaw)
+			must.EqOp(t, d.Links > 0, len(d.Base) > 0)
+			end += int64(d.Len)
+			total := 0
+			for _, p := range d.Base {
+				must.Less(t, len(ix.Packs), p.Pack)
+				total += p.Len
+			}
+			must.True(t, len(d.Base) == 0 || total == d.Raw)
+		}
+		must.EqOp(t, body, end)
+	})
+}
+
+func FuzzParseFooter(f *testing.F) {
+	b, _, _, _ := built(f)
+	f.Add(b[len(b)-pack.FooterLen:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, _, err := pack.ParseFooter(b)
+		if err == nil {
+			must.Between(t, 0, n, pack.MaxIndex)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package repository
+
+import (
+	"context"
+	"errors"
+
+	"nomad-spotter/checkpointer/delta"
+	"nomad-spotter/checkpointer/layout"
+	"nomad-spotter/checkpointer/pack"
+)
+
+// parent is the snapshot that a new one is coded against.
+type parent struct {
+	view    *view
+	encoded []byte // its layout
+	places  *layout.Map
+	local   *reader // its files on this machine; nil: they are gone
+}
+
+// coder codes the blocks of one save, one at a time.
+type coder struct {
+	e       *encoding
+	encoder *delta.Encoder
+	decoder *decoder // of the parent's blocks
+}
+
+func newCoder(e *encoding, w *windows) *coder {
+	c := &coder{e: e, encoder: delta.NewEncoder(e.opts.Effort)}
+	if e.parent != nil {
+		c.decoder = newDecoder(e.parent.view, w)
+	}
+	return c
+}
+
+// code reads a block, and codes it unless it is the same as before.
+func (c *coder) code(ctx context.Context, t *task) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b := c.e.plan[t.index]
+	t.buf.cur = grow(t.buf.cur, b.Len)
+	if err := c.e.src.read(b, t.buf.cur); err != nil {
+		return err
+	}
+	desc := pack.Block{Raw: b.Len, Elem: b.Elem, Sum: pack.SumOf(t.buf.cur)}
+	var ref []byte
+	var base []basePiece
+	links := 0
+	if c.e.parent != nil {
+		places := c.e.match[t.index]
+		if same := c.same(places, desc); same != nil {
+			t.out = coded{reuse: same}
+			c.progress(b.Len)
+			return nil
+		}
+		var err error
+		if base, links = c.base(places, b.Len); base != nil {
+			if ref, err = c.reference(ctx, t.buf, places, base, b.Len); err != nil {
+				return err
+			}
+		}
+	}
+	enc, delta := c.encoder.Encode(t.buf.enc[:0], t.buf.cur, ref, b.Elem)
+	t.buf.enc = enc
+	t.out = coded{enc: enc, desc: desc}
+	if delta {
+		t.out.base, t.out.desc.Links = base, links
+	}
+	c.progress(b.Len)
+	return nil
+}
+
+func (c *coder) progress(n int) {
+	done := c.e.done.Add(int64(n))
+	if c.e.opts.Progress != nil {
+		c.e.opts.Progress(done)
+	}
+}
+
+func grow(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n, max(n, layout.BlockBytes))
+	}
+	return b[:n]
+}
+
+func (c *coder) desc(a address) *pack.Block { return &c.e.parent.view.packs[a.pack].Blocks[a.block] }
+
+// same returns the parent's block at the same place if it has the same bytes.
+func (c *coder) same(places []layout.Place, d pack.Block) *address {
+	if len(places) != 1 {
+		return nil
+	}
+	a := c.e.parent.view.blocks[places[0].Block]
+	if old := c.desc(a); old.Sum == d.Sum && old.Raw == d.Raw && old.Elem == d.Elem && places[0].Len == d.Raw {
+		return &a
+	}
+	return nil
+}
+
+// base says what a block may be coded against: its earlier self in the parent; or, where that has as many links as are
+// allowed, the block that stands alone at the other end of the chain. The decay of a difference with distance is what the
+// encoder then measures: once it does not pay, the block stands alone itself.
+func (c *coder) base(places []layout.Place, n int) (out []basePiece, links int) {
+	if len(places) == 0 {
+		return nil, 0
+	}
+	for _, p := range places {
+		a := c.e.parent.view.blocks[p.Block]
+		links = max(links, c.desc(a).Links+1)
+		out = append(out, basePiece{at: a, off: p.Off, len: p.Len})
+	}
+	if links <= c.e.opts.links() {
+		return out, links
+	}
+	if len(out) != 1 || out[0].len != n || out[0].off != 0 {
+		return nil, 0
+	}
+	a := out[0].at
+	for c.desc(a).Links > 0 {
+		d := c.desc(a)
+		ix := c.e.parent.view.packs[a.pack]
+		if len(d.Base) != 1 || d.Base[0].Off != 0 || d.Base[0].Len != n {
+			return nil, 0
+		}
+		a = address{ix.Packs[d.Base[0].Pack], d.Base[0].Block}
+		if other := c.e.parent.view.packs[a.pack]; other == nil || a.block >= len(other.Blocks) || other.Blocks[a.block].Raw != n {
+			return nil, 0
+		}
+	}
+	return []basePiece{{at: a, len: n}}, 1
+}
+
+// reference returns the bytes of a base; nil if they are damaged in the store.
+func (c *coder) reference(ctx context.Context, buf *buffers, places []layout.Place, base []basePiece, n int) ([]byte, error) {
+	buf.ref = grow(buf.ref, n)
+	at := 0
+	for i, p := range base {
+		own := c.e.parent.view.blocks[places[i].Block]
+		b, err := c.parentBlock(ctx, places[i].Block, own == p.at, p.at)
+		var d *DamageError
+		if errors.As(err, &d) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		at += copy(buf.ref[at:], b[p.off:p.off+p.len])
+		c.decoder.free(b)
+	}
+	return buf.ref, nil
+}
+
+// parentBlock returns a block of the parent, from its files on this machine if they are still what was saved, else from the
+// store.
+func (c *coder) parentBlock(ctx context.Context, block int, local bool, a address) ([]byte, error) {
+	p := c.e.parent
+	if local && p.local != nil {
+		b := p.view.plan[block]
+		buf := c.decoder.buffer(b.Len)
+		if err := p.local.read(b, buf); err == nil && pack.SumOf(buf) == c.desc(a).Sum {
+			return buf, nil
+		}
+		c.decoder.free(buf)
+	}
+	return c.decoder.block(ctx, a)
+}
