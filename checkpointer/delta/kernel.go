@@ -7,8 +7,6 @@ import (
 // Kernels: loops over all elements of a block. Each exists in plain Go here and, for AVX2, in assembly
 // (kernel_amd64.s); both write the same bytes. All take whole elements, little-endian.
 
-const wide = 64 // bytes of a block that vector kernels take at a time, at every width
-
 // rotate writes the elements of src rotated left by one bit: the sign goes last, the exponent becomes the first bits.
 func rotate(dst, src []byte, width int) {
 	n := rotateWide(dst, src, width)
