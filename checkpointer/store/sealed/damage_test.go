@@ -121,6 +121,24 @@ func TestSplicing(t *testing.T) {
 	}
 }
 
+// There is one way to cut a plaintext into segments: an empty last one is refused even if it is authentic.
+func TestEmptySegment(t *testing.T) {
+	s, m := memory()
+	header := append([]byte{headerSize}, random(headerSize-1)...)
+	c, err := newObjectCipher(objectsKey, "k", header)
+	must.NoError(t, err)
+	nonce := append(bytes.Clone(c.prefix[:]), 0, 0, 0, 0, 0)
+	b := c.aead.Seal(header, nonce, random(first), nil)
+	nonce[prefixSize+3], nonce[nonceSize-1] = 1, 1
+	b = c.aead.Seal(b, nonce, nil, nil)
+	put(t, m, "k", b)
+	got, err := get(s, "k")
+	must.ErrorIs(t, err, ErrDamaged)
+	must.True(t, bytes.Equal(random(first), got))
+	_, err = getRange(s, "k", first, 1)
+	must.ErrorIs(t, err, ErrDamaged)
+}
+
 // An object is good under its own name and with its own key only.
 func TestMoved(t *testing.T) {
 	s, m := memory()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -97,8 +98,12 @@ func TestPassphraseWork(t *testing.T) {
 	must.StrContains(t, string(wrapped), " 4\n")
 	_, ok := k.unwrap(wrapped)
 	must.True(t, ok)
-	_, ok = k.unwrap(bytes.Replace(wrapped, []byte(" 4\n"), []byte(" 30\n"), 1)) // would take 1 TiB
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, ok = k.unwrap(bytes.Replace(wrapped, []byte(" 4\n"), []byte(" 19\n"), 1)) // would take 512 MiB
 	must.False(t, ok)
+	runtime.ReadMemStats(&after)
+	must.Less(t, 10<<20, after.TotalAlloc-before.TotalAlloc)
 }
 
 func FuzzParseKey(f *testing.F) {

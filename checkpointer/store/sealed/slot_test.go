@@ -1,6 +1,7 @@
 package sealed
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -174,6 +175,49 @@ func TestRemoveEachOther(t *testing.T) {
 		must.EqOp(t, err1 == nil, opens(t, m, k1))
 		must.EqOp(t, err2 == nil, opens(t, m, k2))
 	}
+}
+
+// hooked does something right before the first Put.
+type hooked struct {
+	store.Store
+	before func()
+}
+
+func (h *hooked) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
+	if f := h.before; f != nil {
+		h.before = nil
+		f()
+	}
+	return h.Store.Put(ctx, key, r)
+}
+
+// A removal that another one overtakes counts that one, too.
+func TestRemoveOvertaken(t *testing.T) {
+	m, k1 := repo(t)
+	k2, k3 := user(t, 2), user(t, 3)
+	slots, err := Slots(t.Context(), m)
+	must.NoError(t, err)
+	s1 := slots[0].ID
+	s2, err := AddSlot(t.Context(), m, k1, k2, "")
+	must.NoError(t, err)
+	s3, err := AddSlot(t.Context(), m, k1, k3, "")
+	must.NoError(t, err)
+	must.NoError(t, RemoveSlot(t.Context(), &hooked{m, func() {
+		must.NoError(t, RemoveSlot(t.Context(), m, k2, s3.ID))
+	}}, k1, s3.ID)) // the same slot
+	err = RemoveSlot(t.Context(), &hooked{m, func() {
+		must.NoError(t, RemoveSlot(t.Context(), m, k2, s1))
+	}}, k1, s2.ID)
+	must.ErrorIs(t, err, ErrOwnSlot)
+	must.True(t, opens(t, m, k2))
+	must.False(t, opens(t, m, k1))
+
+	put(t, m, "keys/removed/00000003", []byte(`{"slot":"removed/00000001"}`))
+	must.ErrorIs(t, RemoveSlot(t.Context(), m, k2, "removed/00000001"), ErrNoSlot)
+	_, err = m.Stat(t.Context(), "keys/removed/00000001")
+	must.NoError(t, err)
+	must.True(t, m.Damage("keys/removed/00000002", func([]byte) []byte { return nil }))
+	must.ErrorContains(t, RemoveSlot(t.Context(), m, k2, s2.ID), "decode keys/removed/00000002")
 }
 
 // Every call fails once, before or after it took effect; whatever is left, each key that had a slot either opens or was
