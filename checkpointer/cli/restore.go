@@ -92,7 +92,7 @@ place.`,
 	}
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
-	c.Flags().Int64Var(&step, "step", 0, "step to restore (default: the newest)")
+	c.Flags().Var((*stepValue)(&step), "step", "step to restore (default: the newest)")
 	c.Flags().StringVar(&to, "to", "", "directory to restore into; made if missing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c

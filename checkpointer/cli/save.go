@@ -64,9 +64,6 @@ func saveCommand() *cobra.Command {
 				}
 				step = n
 			}
-			if step < 0 {
-				return usageError{fmt.Errorf("--step: %d is negative", step)}
-			}
 			level, ok := efforts[effort]
 			if !ok {
 				return usageError{fmt.Errorf("--effort: %q is none of fast, auto, small", effort)}
@@ -115,7 +112,7 @@ func saveCommand() *cobra.Command {
 	}
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
-	c.Flags().Int64Var(&step, "step", 0, "step of the training (default: the last number in PATH's name)")
+	c.Flags().Var((*stepValue)(&step), "step", "step of the training (default: the last number in PATH's name)")
 	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
 	c.Flags().IntVar(&workers, "workers", 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

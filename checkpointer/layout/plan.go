@@ -45,22 +45,20 @@ func classOf(s tensor.Section) class {
 
 // elem is how the codec sees a type of element.
 func elem(d tensor.DType) delta.Elem {
-	switch d {
-	case tensor.F32:
+	switch {
+	case d == tensor.F32:
 		return delta.F32
-	case tensor.F16:
+	case d == tensor.F16:
 		return delta.F16
-	case tensor.BF16:
+	case d == tensor.BF16:
 		return delta.BF16
-	case tensor.F64:
+	case d == tensor.F64:
 		return delta.F64
-	}
-	switch d.Width() {
-	case 2:
+	case d.Width() == 2:
 		return delta.Word16
-	case 4:
+	case d.Width() == 4:
 		return delta.Word32
-	case 8:
+	case d.Width() == 8:
 		return delta.Word64
 	}
 	return delta.Bytes

@@ -41,7 +41,9 @@ func (d *decoder) buffer(n int) []byte {
 func (d *decoder) free(b []byte) { d.spare = append(d.spare, b) }
 
 // block returns the raw bytes of a block, verified. A *DamageError tells that they are not what was saved.
-func (d *decoder) block(ctx context.Context, a address) ([]byte, error) { return d.linked(ctx, a, pack.MaxLinks) }
+func (d *decoder) block(ctx context.Context, a address) ([]byte, error) {
+	return d.linked(ctx, a, pack.MaxLinks)
+}
 
 // linked decodes a block at the end of at most links links.
 func (d *decoder) linked(ctx context.Context, a address, links int) ([]byte, error) {
@@ -115,7 +117,7 @@ var errShortObject = errors.New("it is shorter than it was")
 type windows struct {
 	view  *view
 	limit int // windows kept when nobody uses them
-	wg       sync.WaitGroup
+	wg    sync.WaitGroup
 
 	mu     sync.Mutex
 	open   map[windowKey]*window

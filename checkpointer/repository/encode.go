@@ -80,7 +80,7 @@ type encoding struct {
 
 	upload  errgroup.Group
 	mu      sync.Mutex
-	stored  int64 // bytes that were new in the store
+	stored  int64           // bytes that were new in the store
 	uploads context.Context //nolint:containedctx // lives for one save
 	cancel  context.CancelFunc
 }
