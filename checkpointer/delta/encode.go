@@ -170,11 +170,10 @@ func (e *Encoder) transform(set *planeSet, cur, ref []byte, elem Elem, m method)
 
 // encodePlane appends a plane's code, or nothing for a constant one, whose value it returns.
 func (e *Encoder) encodePlane(dst, syms []byte, set *planeSet, k int, want kind) ([]byte, kind, uint32) {
-	var ctx []byte
+	var x, cls, ctx []byte
 	n, classes := len(syms), 0
 	if want != kindPlain {
-		x, cls := e.exponents, []byte(nil)
-		classes = 1
+		x, classes = e.exponents, 1
 		switch want {
 		case kindAbove:
 			x = set[k+1]
@@ -191,8 +190,7 @@ func (e *Encoder) encodePlane(dst, syms []byte, set *planeSet, k int, want kind)
 	if value, ok := e.fit.single(); ok {
 		return dst, kindConstant, uint32(value)
 	}
-	var tableOf [maxRows]uint8
-	e.fit.merge(&tableOf, classes, e.tables)
+	e.fit.merge(classes, e.tables)
 	if e.fit.model.tables == 1 {
 		want, ctx, e.fit.model.classes = kindPlain, nil, 0
 	}
@@ -201,7 +199,7 @@ func (e *Encoder) encodePlane(dst, syms []byte, set *planeSet, k int, want kind)
 	binary.LittleEndian.PutUint16(dst[before:], uint16(len(dst)-before-2))
 	e.rans.encodeTables(&e.fit.model)
 	if ctx != nil {
-		e.rans.spread(&tableOf, e.fit.rows)
+		contexts(ctx, x, cls, &e.fit.model.table)
 	}
 	e.coded = sized(e.coded, codedLimit(n))
 	dst = append(dst, e.rans.put(e.coded, syms, ctx)...)
@@ -209,14 +207,6 @@ func (e *Encoder) encodePlane(dst, syms []byte, set *planeSet, k int, want kind)
 		return append(dst[:before], syms...), kindLate, 0
 	}
 	return dst, want, 0
-}
-
-// spread copies the tables to the rows, from the last on: no row's table comes after it.
-func (r *rans) spread(tableOf *[maxRows]uint8, rows int) {
-	for row := rows - 1; row >= 0; row-- {
-		k := int(tableOf[row])
-		copy(r.encode[row<<8:(row+1)<<8], r.encode[k<<8:(k+1)<<8])
-	}
 }
 
 // grow is b with n more bytes of any value.

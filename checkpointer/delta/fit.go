@@ -20,21 +20,15 @@ type fitter struct {
 // group makes the rows: context bytes fall into at most groups ranges that hold about as many elements each, a byte
 // with more being a range of its own, times the classes.
 func (f *fitter) group(x []byte, classes, groups int) {
-	var hist [4][256]uint32
-	i := 0
-	for ; i+4 <= len(x); i += 4 {
-		hist[0][x[i]]++
-		hist[1][x[i+1]]++
-		hist[2][x[i+2]]++
-		hist[3][x[i+3]]++
+	var hist [256]uint32
+	step := len(x)>>13 | 1
+	for i := 0; i < len(x); i += step {
+		hist[x[i]]++
 	}
-	for ; i < len(x); i++ {
-		hist[0][x[i]]++
-	}
-	share := uint32(len(x)/groups + 1)
+	share := uint32(len(x)/step/groups + 1)
 	var in, used uint32
 	for b := range 256 {
-		c := hist[0][b] + hist[1][b] + hist[2][b] + hist[3][b]
+		c := hist[b]
 		if in > 0 && in+c > share && used < uint32(groups-1) {
 			used++
 			in = 0
@@ -53,23 +47,6 @@ func (f *fitter) group(x []byte, classes, groups int) {
 
 // context writes the row of each element to ctx; cls may be nil.
 func (f *fitter) context(ctx, x, cls []byte) { contexts(ctx, x, cls, &f.row) }
-
-func contexts(ctx, x, cls []byte, of *[classes * 256]uint8) {
-	ctx = ctx[:len(x)]
-	if cls == nil {
-		first := (*[256]uint8)(of[:256])
-		for i, b := range x {
-			ctx[i] = first[b]
-		}
-		return
-	}
-	cls = cls[:len(x)]
-	for i, b := range x {
-		if at := int(cls[i])<<8 | int(b); at < len(of) {
-			ctx[i] = of[at]
-		}
-	}
-}
 
 // count counts syms, by the rows in ctx unless that is nil.
 func (f *fitter) count(syms, ctx []byte) {
@@ -157,9 +134,9 @@ func (f *fitter) estimate() uint64 {
 	return sum
 }
 
-// merge joins neighbouring rows while that makes the whole smaller, or there are too many, and leaves the model, and
-// in tableOf each row's table.
-func (f *fitter) merge(tableOf *[maxRows]uint8, classes, limit int) {
+// merge joins neighbouring rows while that makes the whole smaller, or there are too many, and leaves the model.
+func (f *fitter) merge(classes, limit int) {
+	var tableOf [maxRows]uint8
 	var start [maxRows + 1]int // the first row of each run of joined rows
 	n := f.rows
 	for i := range n {
@@ -227,21 +204,4 @@ func (f *fitter) single() (byte, bool) {
 		}
 	}
 	return byte(max(found, 0)), true
-}
-
-// classOf gives the class of the next lower plane from the class so far and a byte: the bytes above are together 0, 1
-// or more.
-func classify(cls, plane []byte) {
-	plane = plane[:len(cls)]
-	for i, c := range cls {
-		b := plane[i]
-		switch {
-		case c != 0:
-			cls[i] = 2
-		case b > 1:
-			cls[i] = 2
-		default:
-			cls[i] = b
-		}
-	}
 }

@@ -166,3 +166,30 @@ func exponents(dst, src []byte, elem Elem) {
 		copy(dst, src)
 	}
 }
+
+// contexts writes of[class<<8 | x] for each element; of goes up by one at most from one to the next. cls may be nil: all
+// classes are 0 then.
+func contexts(ctx, x, cls []byte, of *[classes * 256]uint8) {
+	n := contextsWide(ctx, x, cls, of)
+	ctx, x = ctx[n:len(x)], x[n:]
+	if cls == nil {
+		for i, b := range x {
+			ctx[i] = of[b]
+		}
+		return
+	}
+	cls = cls[n : n+len(x)]
+	for i, b := range x {
+		ctx[i] = of[min(int(cls[i]), classes-1)<<8|int(b)]
+	}
+}
+
+// classify gives the class of the next lower plane from the class so far and a byte: the bytes above are together 0, 1
+// or more, class 2.
+func classify(cls, plane []byte) {
+	n := classifyWide(cls, plane)
+	cls, plane = cls[n:], plane[n:len(cls)]
+	for i, c := range cls {
+		cls[i] = max(min(2*c, 2), min(plane[i], 2))
+	}
+}

@@ -155,6 +155,46 @@ func exponentsWide(dst, src []byte, width, shift int) int {
 	return n
 }
 
+// contextsWide returns how many elements it did.
+func contextsWide(ctx, x, cls []byte, of *[classes * 256]uint8) int {
+	n := len(x) &^ 31
+	if !vectors || n == 0 {
+		return 0
+	}
+	_ = ctx[n-1]
+	var bounds [maxRows][16]uint16
+	count, known := 0, len(of)
+	if cls == nil {
+		known = 256
+	}
+	for i := 1; i < known; i++ {
+		if of[i] != of[i-1] && count < maxRows {
+			for j := range bounds[count] {
+				bounds[count][j] = uint16(i)
+			}
+			count++
+		}
+	}
+	if cls == nil {
+		contextsAVX2(&ctx[0], &x[0], n, &bounds[0], count)
+	} else {
+		_ = cls[n-1]
+		contextsClassAVX2(&ctx[0], &x[0], &cls[0], n, &bounds[0], count)
+	}
+	return n
+}
+
+// classifyWide returns how many elements it did.
+func classifyWide(cls, plane []byte) int {
+	n := len(cls) &^ 31
+	if !vectors || n == 0 {
+		return 0
+	}
+	_ = plane[n-1]
+	classifyAVX2(&cls[0], &plane[0], n)
+	return n
+}
+
 // putRows encodes syms, whole rows of 32, and returns how many it did and where the words now start.
 func (r *rans) putRows(buf []byte, end int, syms, ctx []byte) (done, newEnd int) {
 	if !vectors || len(syms) == 0 {

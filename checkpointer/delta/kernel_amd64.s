@@ -954,6 +954,125 @@ done:
 	VZEROUPPER
 	RET
 
+// func classifyAVX2(cls *byte, plane *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·classifyAVX2(SB), NOSPLIT, $0-24
+	MOVQ     cls+0(FP), AX
+	MOVQ     plane+8(FP), CX
+	MOVQ     n+16(FP), DX
+	VPCMPEQB Y0, Y0, Y0
+	VPADDB   Y0, Y0, Y0
+	VPABSB   Y0, Y0
+	XORQ     BX, BX
+
+loop:
+	CMPQ    BX, DX
+	JGE     done
+	VMOVDQU (AX)(BX*1), Y1
+	VPADDB  Y1, Y1, Y1
+	VPMINUB Y0, Y1, Y1
+	VPMINUB (CX)(BX*1), Y0, Y2
+	VPMAXUB Y2, Y1, Y1
+	VMOVDQU Y1, (AX)(BX*1)
+	ADDQ    $0x20, BX
+	JMP     loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func contextsAVX2(ctx *byte, x *byte, n int, bounds *[16]uint16, count int)
+// Requires: AVX, AVX2, SSE2
+TEXT ·contextsAVX2(SB), NOSPLIT, $0-40
+	MOVQ         ctx+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         bounds+24(FP), BX
+	MOVQ         count+32(FP), SI
+	MOVQ         SI, X0
+	VPBROADCASTW X0, Y0
+	SHLQ         $0x05, SI
+	XORQ         DI, DI
+	VPXOR        Y1, Y1, Y1
+
+loop:
+	CMPQ       DI, DX
+	JGE        done
+	VMOVDQU    (CX)(DI*1), Y2
+	VPUNPCKLBW Y1, Y2, Y3
+	VPUNPCKHBW Y1, Y2, Y2
+	VMOVDQA    Y0, Y4
+	VMOVDQA    Y0, Y5
+	XORQ       R8, R8
+
+bounds:
+	CMPQ     R8, SI
+	JGE      store
+	VMOVDQU  (BX)(R8*1), Y6
+	VPCMPGTW Y3, Y6, Y7
+	VPADDW   Y7, Y4, Y4
+	VPCMPGTW Y2, Y6, Y7
+	VPADDW   Y7, Y5, Y5
+	ADDQ     $0x20, R8
+	JMP      bounds
+
+store:
+	VPACKUSWB Y5, Y4, Y4
+	VMOVDQU   Y4, (AX)(DI*1)
+	ADDQ      $0x20, DI
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
+// func contextsClassAVX2(ctx *byte, x *byte, cls *byte, n int, bounds *[16]uint16, count int)
+// Requires: AVX, AVX2, SSE2
+TEXT ·contextsClassAVX2(SB), NOSPLIT, $0-48
+	MOVQ         ctx+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+24(FP), DX
+	MOVQ         bounds+32(FP), BX
+	MOVQ         count+40(FP), SI
+	MOVQ         cls+16(FP), DI
+	MOVQ         SI, X0
+	VPBROADCASTW X0, Y0
+	SHLQ         $0x05, SI
+	XORQ         R8, R8
+	VPXOR        Y1, Y1, Y1
+
+loop:
+	CMPQ       R8, DX
+	JGE        done
+	VMOVDQU    (CX)(R8*1), Y2
+	VMOVDQU    (DI)(R8*1), Y1
+	VPUNPCKLBW Y1, Y2, Y3
+	VPUNPCKHBW Y1, Y2, Y1
+	VMOVDQA    Y0, Y2
+	VMOVDQA    Y0, Y4
+	XORQ       R9, R9
+
+bounds:
+	CMPQ     R9, SI
+	JGE      store
+	VMOVDQU  (BX)(R9*1), Y5
+	VPCMPGTW Y3, Y5, Y6
+	VPADDW   Y6, Y2, Y2
+	VPCMPGTW Y1, Y5, Y6
+	VPADDW   Y6, Y4, Y4
+	ADDQ     $0x20, R9
+	JMP      bounds
+
+store:
+	VPACKUSWB Y4, Y2, Y2
+	VMOVDQU   Y2, (AX)(R8*1)
+	ADDQ      $0x20, R8
+	JMP       loop
+
+done:
+	VZEROUPPER
+	RET
+
 DATA interleave<>+0(SB)/4, $0x00000000
 DATA interleave<>+4(SB)/4, $0x00000004
 DATA interleave<>+8(SB)/4, $0x00000001

@@ -44,6 +44,12 @@ func exponentsAVX216(dst *byte, src *byte, n int, shift uint64)
 
 func exponentsAVX232(dst *byte, src *byte, n int, shift uint64)
 
+func classifyAVX2(cls *byte, plane *byte, n int)
+
+func contextsAVX2(ctx *byte, x *byte, n int, bounds *[16]uint16, count int)
+
+func contextsClassAVX2(ctx *byte, x *byte, cls *byte, n int, bounds *[16]uint16, count int)
+
 func putAVX2(states *uint32, table *uint32, syms *byte, ctx *byte, rows int, buf *byte, end int, compact *byte) int
 
 func getAVX2(states *uint32, table *uint32, syms *byte, ctx *byte, rows int, in *byte, n int, spread *byte) (done int, used int)

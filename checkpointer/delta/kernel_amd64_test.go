@@ -49,6 +49,20 @@ func TestKernels(t *testing.T) {
 			both(n*width, func(out []byte) { subtract(out, cur, ref, width) })
 			both(n*width, func(out []byte) { copy(out, cur); add(out, ref, width) })
 			both(n, func(out []byte) { exponents(out, cur, elem) })
+			cls := noise(r, n, r.IntN(9))
+			for i := range cls {
+				cls[i] %= classes
+			}
+			both(n, func(out []byte) { copy(out, cls); classify(out, cur[:n]) })
+			var of [classes * 256]uint8
+			for i := 1; i < len(of) && of[i-1] < maxRows-1; i++ {
+				of[i] = of[i-1] + uint8(r.IntN(9)/8)
+			}
+			for i := 1; i < len(of); i++ {
+				of[i] = max(of[i], of[i-1])
+			}
+			both(n, func(out []byte) { contexts(out, cur[:n], cls, &of) })
+			both(n, func(out []byte) { contexts(out, cur[:n], nil, &of) })
 			at := r.IntN(5)
 			var set planeSet
 			both((n+at)*width, func(out []byte) {

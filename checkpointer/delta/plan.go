@@ -1,5 +1,7 @@
 package delta
 
+import "math/bits"
+
 // plan is how a block will be encoded: its method, whether the reference gives contexts to a method that would not need
 // it, and each plane's kind, the least significant first.
 type plan struct {
@@ -9,6 +11,7 @@ type plan struct {
 	bits   uint64 // estimate for the sample, in bits/65536
 }
 
+// uses tells whether any of the planes is of kind k.
 func (p *plan) uses(k kind, width int) bool { return p.lowest(k, width) < width }
 
 // lowest is the lowest plane of kind k, or width.
@@ -28,8 +31,10 @@ const (
 
 // sampler holds a sample of a block, and of its reference.
 type sampler struct {
-	cur, ref, work, exps, cls, ctx []byte
-	planes                         planeSet
+	cur, ref, exps, cls, ctx, coarse []byte
+
+	planes planeSet
+	part   uint64 // of 1024: what part of the block the sample is
 }
 
 // take samples pieces spread evenly over b, or all of it.
@@ -54,99 +59,147 @@ func (e *Encoder) plan(cur, ref []byte, elem Elem) plan {
 	}
 	s := &e.sample
 	s.cur = take(s.cur, cur, width, e.pieces)
+	n := len(s.cur) / width
+	s.part = uint64(n) << 10 / uint64(len(cur)/width)
+	for k := range width {
+		s.planes[k] = sized(s.planes[k], n)
+	}
+	s.ctx, s.cls, s.coarse = sized(s.ctx, n), sized(s.cls, n), sized(s.coarse, n)
 	raw := uint64(len(s.cur)) * 8 << 16
 	base := planes
 	if elem.float() {
 		base = rotated
 	}
-	best := e.planFor(base, elem, false)
+	best := e.planBase(base, elem)
 	if ref != nil {
 		s.ref = take(s.ref, ref, width, e.pieces)
-		s.exps = sized(s.exps, len(s.ref)/width)
+		s.exps = sized(s.exps, n)
 		exponents(s.exps, s.ref, elem)
 		needed := raw / 1024 * e.related
-		hinted := e.planFor(base, elem, true)
-		if hinted.bits+needed < best.bits {
-			best = hinted
-			needed = 0
+		if hinted := e.planHinted(best, elem); hinted.bits+needed < best.bits {
+			best, needed = hinted, 0
 		}
-		if width == 1 { // contexts of a byte tell as much as its difference
-			return worthwhile(best, raw)
-		}
-		if d := e.planFor(difference, elem, true); d.bits+needed < best.bits {
-			best = d
+		if width > 1 { // contexts of a byte tell as much as its difference
+			if d := e.planDifference(elem); d.bits+needed < best.bits {
+				best = d
+			}
 		}
 	}
-	return worthwhile(best, raw)
+	if best.bits >= raw {
+		return plan{method: stored}
+	}
+	return best
 }
 
-func worthwhile(p plan, raw uint64) plan {
-	if p.bits >= raw {
-		return plan{method: stored}
+// planBase estimates a method that needs no reference. It leaves the sample's planes.
+func (e *Encoder) planBase(m method, elem Elem) plan {
+	s, width := &e.sample, elem.Width()
+	p := plan{method: m}
+	e.transform(&s.planes, s.cur, nil, elem, m)
+	for k := width - 1; k >= 0; k-- {
+		bits, gain := e.alone(s.planes[k]), uint64(0)
+		if k == width-2 && e.groups > 0 && elem.float() {
+			gain = e.gain(s.planes[k], s.planes[k+1], nil, 1, true)
+		}
+		p.settle(k, bits, gain, kindAbove, len(s.ctx), e.worth)
 	}
 	return p
 }
 
-// planFor estimates one method.
-func (e *Encoder) planFor(m method, elem Elem, related bool) plan {
-	s, width := &e.sample, elem.Width()
-	n := len(s.cur) / width
-	p := plan{method: m, hinted: related && m != difference}
-	for k := range width {
-		s.planes[k] = sized(s.planes[k], n)
+// planHinted is base with the reference's exponents as contexts of the first plane, of which planBase has left the
+// sample.
+func (e *Encoder) planHinted(base plan, elem Elem) plan {
+	if e.groups == 0 {
+		return base
 	}
-	e.transform(&s.planes, s.cur, s.ref, elem, m)
-	s.ctx, s.cls = sized(s.ctx, n), sized(s.cls, n)
+	s, top := &e.sample, elem.Width()-1
+	gain := e.gain(s.planes[top], s.exps, nil, 1, false)
+	before := e.alone(s.planes[top])
+	if base.kind[top] == kindRaw {
+		before = uint64(len(s.ctx)) * 8 << 16
+	}
+	p := base
+	p.bits -= min(p.bits, before)
+	p.settle(top, e.alone(s.planes[top]), gain, kindRef, len(s.ctx), e.worth)
+	p.hinted = p.kind[top] == kindRef
+	return p
+}
+
+func (e *Encoder) planDifference(elem Elem) plan {
+	s, width := &e.sample, elem.Width()
+	p := plan{method: difference}
+	e.transform(&s.planes, s.cur, s.ref, elem, difference)
 	clear(s.cls)
-	raw := uint64(n) * 8 << 16
 	for k := width - 1; k >= 0; k-- {
-		want := kindPlain
-		e.fit.count(s.planes[k], nil)
-		least := e.fit.estimate()
-		if source := e.source(m, elem, k, related); source != kindPlain {
-			x, cls, classes := s.exps, []byte(nil), 1
-			switch source {
-			case kindAbove:
-				x = s.planes[k+1]
-			case kindClass:
-				cls, classes = s.cls, 3
-			default:
-			}
-			e.fit.group(x, classes, e.groups)
-			e.fit.context(s.ctx, x, cls)
-			e.fit.count(s.planes[k], s.ctx)
-			if bits := e.fit.estimate(); bits+raw/1024*2 < least {
-				least, want = bits, source
-			}
+		bits, gain, source := e.alone(s.planes[k]), uint64(0), kindRef
+		if e.groups > 0 && k == width-1 {
+			gain = e.gain(s.planes[k], s.exps, nil, 1, true)
+		} else if e.groups > 0 {
+			gain, source = e.gain(s.planes[k], s.exps, s.cls, classes, true), kindClass
 		}
-		if least+raw/1024*e.worth >= raw {
-			least, want = raw, kindRaw
-		}
-		p.kind[k] = want
-		p.bits += least
-		if m == difference && k > 0 {
+		p.settle(k, bits, gain, source, len(s.ctx), e.worth)
+		if k > 0 {
 			classify(s.cls, s.planes[k])
 		}
 	}
-	if p.hinted && !p.uses(kindRef, width) {
-		p.hinted = false
-	}
 	return p
 }
 
-// source is what could give a plane contexts.
-func (e *Encoder) source(m method, elem Elem, k int, related bool) kind {
-	top := elem.Width() - 1
-	switch {
-	case e.groups == 0:
-		return kindPlain
-	case m == difference && k == top, m != difference && k == top && related:
-		return kindRef
-	case m == difference:
-		return kindClass
-	case k == top-1:
-		return kindAbove
-	default:
-		return kindPlain
+// settle decides a plane's kind: bits is its estimate with one table, gain what contexts from source save of that.
+func (p *plan) settle(k int, bits, gain uint64, source kind, n int, worth uint64) {
+	raw := uint64(n) * 8 << 16
+	p.kind[k] = kindPlain
+	if gain > raw/512 {
+		p.kind[k] = source
+		bits -= min(bits, gain)
 	}
+	if bits+raw/1024*worth >= raw {
+		p.kind[k], bits = kindRaw, raw
+	}
+	p.bits += bits
 }
+
+// alone estimates a plane of the sample, coded with one table, in bits/65536.
+func (e *Encoder) alone(syms []byte) uint64 {
+	e.fit.count(syms, nil)
+	symbols := uint64(0)
+	for _, c := range e.fit.counted(0) {
+		if c != 0 {
+			symbols++
+		}
+	}
+	table := uint64(tableBits) + symbols*symbolHalfBits/2 + 8*4*uint64(lanesFor(len(syms)))
+	return e.fit.estimate() + table*e.sample.part<<6
+}
+
+// gain estimates what contexts save on a plane of the sample, in bits/65536: the information that the contexts hold of
+// the symbols, which coarse makes by octaves, too few for the sample to be thin in any.
+func (e *Encoder) gain(syms, x, cls []byte, classes int, coarse bool) uint64 {
+	s := &e.sample
+	groups := 8
+	if coarse {
+		for i, b := range syms {
+			s.coarse[i] = octaves[b]
+		}
+		syms = s.coarse
+		groups = 5
+	}
+	e.fit.count(syms, nil)
+	without := e.fit.estimate()
+	e.fit.group(x, classes, groups)
+	e.fit.context(s.ctx, x, cls)
+	e.fit.count(syms, s.ctx)
+	with := e.fit.estimate() + uint64(tableBits+100)*uint64(e.fit.rows/2)*s.part<<6
+	return without - min(without, with)
+}
+
+// octaves numbers the bytes up to 15 by themselves, the others by four to an octave.
+var octaves = func() (t [256]uint8) {
+	for i := range t {
+		if t[i] = uint8(i); i >= 16 {
+			n := bits.Len8(uint8(i))
+			t[i] = uint8(16 + 4*(n-5) + i>>(n-3)&3)
+		}
+	}
+	return t
+}()

@@ -28,7 +28,7 @@ func codedLimit(n int) int { return 2*n + 4*wideLanes + reach }
 // rans is what encoding or decoding one plane needs. ctx gives each symbol its table, nil means table 0 for all.
 type rans struct {
 	states [wideLanes]uint32
-	encode [maxRows * 256]uint32     // frequency<<16 | start
+	encode [maxTables * 256]uint32   // frequency<<16 | start
 	decode [maxTables * scale]uint32 // frequency<<20 | place in the symbol's range<<8 | symbol
 	freqs  [256]uint16
 }

@@ -20,6 +20,9 @@ func main() {
 	}
 	exponent(2)
 	exponent(4)
+	classifying()
+	choosing(false)
+	choosing(true)
 	interleave := rowOrder()
 	for _, contexts := range []bool{false, true} {
 		putting(contexts)
