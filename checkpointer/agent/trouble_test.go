@@ -19,7 +19,7 @@ import (
 	"nomad-spotter/checkpointer/api"
 )
 
-// The timeout of a restore is for finding a store. A download takes as long as it takes: here the object is a pipe that
+// The timeout of a restore is for finding a store. A download takes as long as it takes: here the manifest is a pipe that
 // is fed only after several timeouts.
 func TestAgent_RestoreMayTakeLongerThanItsTimeout(t *testing.T) {
 	t.Parallel()
@@ -30,12 +30,14 @@ func TestAgent_RestoreMayTakeLongerThanItsTimeout(t *testing.T) {
 	a.write("ckpt_1", "a large checkpoint")
 	a.durable(1)
 	var object string
-	must.NoError(t, filepath.WalkDir(filepath.Join(st, "objects"), func(p string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+	must.NoError(t, filepath.WalkDir(filepath.Join(st, "lineages"), func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Base(filepath.Dir(p)) == "@snapshots" {
 			object = p
 		}
 		return err
 	}))
+	content, err := os.ReadFile(object)
+	must.NoError(t, err)
 	must.NoError(t, os.Remove(object))
 	must.NoError(t, syscall.Mkfifo(object, 0o600))
 	const limit = 300 * time.Millisecond
@@ -46,7 +48,7 @@ func TestAgent_RestoreMayTakeLongerThanItsTimeout(t *testing.T) {
 		}
 		defer f.Close()
 		time.Sleep(4 * limit)
-		_, _ = f.WriteString("a large checkpoint")
+		_, _ = f.Write(content)
 	}()
 	b := newNode(t, st, nil)
 	b.start()

@@ -127,7 +127,7 @@ func flip(ts *testscript.TestScript, neg bool, args []string) {
 			return err
 		}
 		found = true
-		b[len(b)/2] ^= 1
+		b[min(3, len(b)-1)] ^= 1
 		return os.WriteFile(p, b, 0o644)
 	}))
 	if !found {

@@ -324,7 +324,7 @@ func (r *Repository) checkPack(ctx context.Context, s Snapshot, p PackRef) error
 	}
 	err = pack.Verify(ctxReader{ctx, rc}, p.Bytes, p.Index, want)
 	if errors.Is(err, pack.ErrDamaged) {
-		err = damage(s.ID, s.Step, key, err.Error())
+		err = damage(s.ID, s.Step, key, strings.TrimPrefix(err.Error(), pack.ErrDamaged.Error()+": "))
 	}
 	return errors.Join(err, rc.Close())
 }
