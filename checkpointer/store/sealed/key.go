@@ -21,7 +21,7 @@ const (
 	rawKeySize  = 32       // bytes of a key file that is not text
 	maxKeyFile  = 64 << 10 // bytes
 	agePrefix   = "AGE-SECRET-KEY-"
-	workOfWords = 17 // log2 of scrypt's N for passphrases: 128 MiB, about 0.3 s; the least that OWASP advises
+	workOfWords = 17 // log2 of scrypt's N for passphrases: 128 MiB, some 0.5 s; the least that OWASP advises
 	workOfKeys  = 10 // the same for keys that nobody can guess: 1 MiB, 2 ms
 	maxWork     = 18 // what a slot may ask for: 256 MiB
 )
