@@ -16,8 +16,6 @@ const (
 	kinds                    // how many there are
 )
 
-func (k kind) coded() bool { return k >= kindPlain }
-
 const (
 	chunk     = 8 << 10 // bytes transformed at a time, within the first-level cache
 	entrySize = 4       // bytes of a plane's entry in the directory: kind, then 3 of value or length
@@ -33,8 +31,8 @@ type settings struct {
 }
 
 var effortSettings = [...]settings{
-	Auto:  {pieces: 16, groups: 10, tables: 12, worth: 10, related: 4},
-	Fast:  {pieces: 16, groups: 0, tables: 1, worth: 24, related: 10},
+	Auto:  {pieces: 16, groups: 10, tables: 12, worth: 16, related: 4},
+	Fast:  {pieces: 16, groups: 0, tables: 1, worth: 32, related: 10},
 	Small: {pieces: 32, groups: maxGroups, tables: 24, worth: 3, related: 1},
 }
 
@@ -130,7 +128,6 @@ func (e *Encoder) encodePlanes(dst, cur, ref []byte, elem Elem, p *plan) []byte 
 		clear(e.classes)
 	}
 	for k := width - 1; k >= 0; k-- {
-		entry := dst[directory+entrySize*(width-1-k):]
 		if p.kind[k] != kindRaw {
 			got, value := p.kind[k], uint32(0)
 			before := len(dst)
@@ -138,8 +135,7 @@ func (e *Encoder) encodePlanes(dst, cur, ref []byte, elem Elem, p *plan) []byte 
 			if got != kindConstant {
 				value = uint32(len(dst) - before)
 			}
-			entry = dst[directory+entrySize*(width-1-k):]
-			binary.LittleEndian.PutUint32(entry, value<<8|uint32(got))
+			binary.LittleEndian.PutUint32(dst[directory+entrySize*(width-1-k):], value<<8|uint32(got))
 		}
 		if k > lowest {
 			classify(e.classes, set[k])

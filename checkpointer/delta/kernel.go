@@ -134,7 +134,7 @@ func merge(dst []byte, p *planeSet, at, width int) {
 }
 
 // exponents writes a byte for each element of src that tells its magnitude: of floats the eight bits after the sign, of
-// binary64 the exponent in steps of one about 2^-31 to 2^31, of everything else the most significant byte.
+// binary64 the exponent, 2^-191 to 2^64, the nearer of these for others, of everything else the most significant byte.
 func exponents(dst, src []byte, elem Elem) {
 	switch elem {
 	case BF16, F16, Word16:

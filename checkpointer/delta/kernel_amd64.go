@@ -168,6 +168,10 @@ func contextsWide(ctx, x, cls []byte, of *[classes * 256]uint8) int {
 		known = 256
 	}
 	for i := 1; i < known; i++ {
+		if of[i|7] == of[i-1] { // none among those up to i|7
+			i |= 7
+			continue
+		}
 		if of[i] != of[i-1] && count < maxRows {
 			for j := range bounds[count] {
 				bounds[count][j] = uint16(i)

@@ -3,8 +3,8 @@ package delta
 import "math/bits"
 
 const (
-	scaleBits = 12             // probabilities are multiples of 1/4096
-	scale     = 1 << scaleBits //
+	scaleBits = 12 // probabilities are multiples of 1/4096
+	scale     = 1 << scaleBits
 	maxToken  = 4*scaleBits + 1
 	maxTables = 32 // tables of one plane
 	classes   = 3  // what the higher bytes of a difference are: 0, 1, more
@@ -52,18 +52,15 @@ func frequencies(f *[256]uint16, tokens *[256]uint8) {
 	if left >= 0 {
 		f[top] += uint16(left)
 	}
-	for ; left < 0; left++ { // at most 256 ones too many: taken from the largest
-		if f[top] == 1 {
-			break
-		}
-		f[top]--
-		if left&15 == 0 {
-			for i := range f {
-				if f[i] > f[top] {
-					top = i
-				}
+	for left < 0 { // at most 255 too many: some symbol has 16 or more
+		for i := range f {
+			if f[i] > f[top] {
+				top = i
 			}
 		}
+		take := min(-left, int32(f[top]/2))
+		f[top] -= uint16(take)
+		left += take
 	}
 	if f[top] == scale {
 		f[top]--

@@ -28,8 +28,8 @@ func codedLimit(n int) int { return 2*n + 4*wideLanes + reach }
 // rans is what encoding or decoding one plane needs. ctx gives each symbol its table, nil means table 0 for all.
 type rans struct {
 	states [wideLanes]uint32
-	encode [maxTables * 256]uint32   // frequency<<16 | start
-	decode [maxTables * scale]uint32 // frequency<<20 | place in the symbol's range<<8 | symbol
+	encode [maxTables * 256]uint32 // frequency<<16 | start
+	decode []uint32                // tables*scale of frequency<<20 | place in the symbol's range<<8 | symbol
 	freqs  [256]uint16
 }
 
@@ -45,6 +45,9 @@ func (r *rans) encodeTables(m *tableModel) {
 }
 
 func (r *rans) decodeTables(m *tableModel) {
+	if n := m.tables * scale; len(r.decode) < n {
+		r.decode = make([]uint32, n)
+	}
 	for k := range m.tables {
 		frequencies(&r.freqs, &m.tokens[k])
 		t := r.decode[k*scale : (k+1)*scale]
