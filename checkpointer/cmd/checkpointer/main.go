@@ -8,6 +8,11 @@ import (
 	"syscall"
 
 	"nomad-spotter/checkpointer/cli"
+	_ "nomad-spotter/checkpointer/store/azblob" // the stores that URLs can name, besides file
+	_ "nomad-spotter/checkpointer/store/cos"
+	_ "nomad-spotter/checkpointer/store/gs"
+	_ "nomad-spotter/checkpointer/store/oss"
+	_ "nomad-spotter/checkpointer/store/s3"
 )
 
 // version is set by the linker.
