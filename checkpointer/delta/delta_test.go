@@ -138,9 +138,9 @@ func TestRoundTrip(t *testing.T) {
 			for elem := Bytes; elem < elems; elem++ {
 				t.Run(fmt.Sprintf("%s/%d/%d", name, elem, effort), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(1, uint64(elem)))
-					for _, n := range []int{0, 1, 2, 7, 31, 33, 100, 1000, 2047, 2050, 4099} {
+					for _, n := range []int{0, 1, 2, 7, 33, 100, 700, 2050} {
 						cur, ref := make(r, elem, n)
-						for tail := range min(elem.Width(), 3) {
+						for tail := range min(elem.Width(), 1+1000/(n+400)) {
 							extra := []byte("abcdefgh")[:tail]
 							a, b := append(bytes.Clone(cur), extra...), append(bytes.Clone(ref), extra...)
 							roundTrip(t, e, d, a, nil, elem)
