@@ -84,13 +84,14 @@ type Index struct {
 
 // Builder assembles a pack. Its zero value is an empty one.
 type Builder struct {
-	body  []byte
-	index Index
-	names map[string]int
+	content Content
+	sum     xxh3.Hasher
+	index   Index
+	names   map[string]int
 }
 
 // Len is the length of the body in bytes.
-func (b *Builder) Len() int { return len(b.body) }
+func (b *Builder) Len() int { return int(b.content.size) }
 
 // Blocks counts the blocks.
 func (b *Builder) Blocks() int { return len(b.index.Blocks) }
@@ -109,26 +110,50 @@ func (b *Builder) Pack(name string) int {
 	return n
 }
 
-// Add appends an encoded block and returns its number. Off and Len of the description are filled in.
+// chunkBytes is the size of the memory that Add copies into.
+const chunkBytes = 256 << 10
+
+// Add appends an encoded block, copied, and returns its number. Off and Len of the description are filled in.
 func (b *Builder) Add(enc []byte, d Block) int {
-	d.Off, d.Len = int64(len(b.body)), len(enc)
-	b.body = append(b.body, enc...)
+	c := &b.content
+	if n := len(c.parts); n == 0 || !c.copied || cap(c.parts[n-1])-len(c.parts[n-1]) < len(enc) {
+		c.parts = append(c.parts, make([]byte, 0, max(chunkBytes, len(enc))))
+		c.copied = true
+	}
+	last := &c.parts[len(c.parts)-1]
+	*last = append(*last, enc...)
+	return b.describe(enc, d)
+}
+
+// Take is Add without a copy: the memory of enc belongs to the pack from now on.
+func (b *Builder) Take(enc []byte, d Block) int {
+	b.content.parts = append(b.content.parts, enc)
+	b.content.copied = false
+	return b.describe(enc, d)
+}
+
+func (b *Builder) describe(enc []byte, d Block) int {
+	d.Off, d.Len = b.content.size, len(enc)
+	b.content.size += int64(len(enc))
+	_, _ = b.sum.Write(enc) // a hash takes everything
 	b.index.Blocks = append(b.index.Blocks, d)
 	return len(b.index.Blocks) - 1
 }
 
 // Finish returns the pack, its index, and the length and sum of the index's bytes. The builder is empty afterwards.
-func (b *Builder) Finish() (pack []byte, index *Index, indexLen int, indexSum Sum) {
-	ix := b.index
-	ix.Body, ix.Sum = int64(len(b.body)), SumOf(b.body)
-	enc := ix.encode()
-	indexSum = SumOf(enc)
-	out := append(b.body, enc...) //nolint:gocritic // the body is given away
-	out = binary.LittleEndian.AppendUint64(out, uint64(len(enc)))
-	out = append(out, indexSum[:]...)
-	out = append(out, Magic...)
+func (b *Builder) Finish() (pack *Content, index *Index, indexLen int, indexSum Sum) {
+	c, ix := b.content, b.index
+	ix.Body, ix.Sum = c.size, b.sum.Sum128().Bytes()
+	end := ix.encode()
+	indexLen, indexSum = len(end), SumOf(end)
+	end = binary.LittleEndian.AppendUint64(end, uint64(indexLen))
+	end = append(end, indexSum[:]...)
+	end = append(end, Magic...)
+	c.parts = append(c.parts, end)
+	c.size += int64(len(end))
+	c.settle()
 	*b = Builder{}
-	return out, &ix, len(enc), indexSum
+	return &c, &ix, indexLen, indexSum
 }
 
 func (ix *Index) encode() []byte {

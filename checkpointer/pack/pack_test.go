@@ -3,6 +3,7 @@ package pack_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/shoenig/test/must"
@@ -16,14 +17,17 @@ func built(t testing.TB) (b []byte, ix *pack.Index, n int, sum pack.Sum) {
 	t.Helper()
 	var p pack.Builder
 	must.EqOp(t, 0, p.Add([]byte("first"), pack.Block{Raw: 9, Elem: delta.F32, Sum: pack.SumOf([]byte("a"))}))
-	must.EqOp(t, 1, p.Add(nil, pack.Block{Raw: 1, Elem: delta.Bytes, Sum: pack.SumOf([]byte("b"))}))
+	must.EqOp(t, 1, p.Take(nil, pack.Block{Raw: 1, Elem: delta.Bytes, Sum: pack.SumOf([]byte("b"))}))
 	other := p.Pack("other")
 	must.EqOp(t, other, p.Pack("other"))
 	must.EqOp(t, 2, p.Add([]byte("third"), pack.Block{Raw: 10, Elem: delta.BF16, Links: 2, Sum: pack.SumOf([]byte("c")), Base: []pack.Piece{
 		{Pack: other, Block: 3, Off: 5, Len: 6}, {Pack: p.Pack("more"), Block: 0, Off: 0, Len: 4},
 	}}))
 	must.EqOp(t, 10, p.Len())
-	b, ix, n, sum = p.Finish()
+	c, ix, n, sum := p.Finish()
+	b, err := io.ReadAll(io.NewSectionReader(c, 0, c.Size()))
+	must.NoError(t, err)
+	must.EqOp(t, c.Size(), int64(len(b)))
 	must.EqOp(t, 0, p.Blocks()+p.Len())
 	return b, ix, n, sum
 }
@@ -41,6 +45,47 @@ func TestRoundTrip(t *testing.T) {
 	must.Eq(t, []string{"other", "more"}, got.Packs)
 	must.EqOp(t, "third", string(b[got.Blocks[2].Off:][:got.Blocks[2].Len]))
 	must.NoError(t, pack.Verify(bytes.NewReader(b), int64(len(b)), int64(n), sum))
+}
+
+// A pack reads the same in whatever pieces, and is equal to itself alone.
+func TestContent(t *testing.T) {
+	var p pack.Builder
+	var want []byte
+	for i := range 40 {
+		enc := bytes.Repeat([]byte{byte(i)}, i*7919%300_000)
+		want = append(want, enc...)
+		d := pack.Block{Raw: 1, Elem: delta.Bytes}
+		if i%3 == 0 {
+			p.Take(enc, d)
+		} else {
+			p.Add(enc, d)
+			clear(enc) // it was copied
+		}
+	}
+	c, _, _, _ := p.Finish()
+	whole := make([]byte, c.Size())
+	n, err := c.ReadAt(whole, 0)
+	must.NoError(t, err)
+	must.EqOp(t, len(whole), n)
+	must.True(t, bytes.HasPrefix(whole, want))
+	for _, off := range []int64{0, 1, 7918, 7919, 300_000, c.Size() - 1, c.Size(), c.Size() + 5} {
+		for _, size := range []int{0, 1, 100_000, len(whole)} {
+			got := make([]byte, size)
+			n, err := c.ReadAt(got, off)
+			rest := whole[min(off, c.Size()):]
+			must.EqOp(t, min(size, len(rest)), n)
+			must.True(t, bytes.Equal(got[:n], rest[:n]))
+			must.EqOp(t, n < size, errors.Is(err, io.EOF))
+		}
+	}
+	for name, other := range map[string][]byte{"short": whole[:len(whole)-1], "empty": nil, "long": append(bytes.Clone(whole), 0), "changed": append([]byte{9}, whole[1:]...)} {
+		same, err := c.Equal(bytes.NewReader(other))
+		must.NoError(t, err)
+		must.False(t, same, must.Sprint(name))
+	}
+	same, err := c.Equal(bytes.NewReader(whole))
+	must.NoError(t, err)
+	must.True(t, same)
 }
 
 // Every changed bit and every truncation of a pack is noticed, and so is what is appended.

@@ -38,7 +38,7 @@ func (c *coder) code(ctx context.Context, t *task) error {
 		return err
 	}
 	b := c.e.plan[t.index]
-	t.buf.cur = grow(t.buf.cur, b.Len)
+	t.buf.cur = t.buf.cur[:b.Len]
 	if err := c.e.src.read(b, t.buf.cur); err != nil {
 		return err
 	}
@@ -75,13 +75,6 @@ func (c *coder) progress(n int) {
 	if c.e.opts.Progress != nil {
 		c.e.opts.Progress(done)
 	}
-}
-
-func grow(b []byte, n int) []byte {
-	if cap(b) < n {
-		return make([]byte, n, max(n, layout.BlockBytes))
-	}
-	return b[:n]
 }
 
 func (c *coder) desc(a address) *pack.Block { return &c.e.parent.view.packs[a.pack].Blocks[a.block] }
@@ -133,7 +126,7 @@ func (c *coder) base(places []layout.Place, n int) (out []basePiece, links int) 
 
 // reference returns the bytes of a base; nil if they are damaged in the store.
 func (c *coder) reference(ctx context.Context, buf *buffers, places []layout.Place, base []basePiece, n int) ([]byte, error) {
-	buf.ref = grow(buf.ref, n)
+	buf.ref = buf.ref[:n]
 	at := 0
 	for i, p := range base {
 		own := c.e.parent.view.blocks[places[i].Block]

@@ -3,9 +3,9 @@ package repository
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -23,6 +23,11 @@ const packBytes = 32 << 20
 
 // parallelUploads is how many packs are on their way at once.
 const parallelUploads = 2
+
+// codedBytes is the memory for one encoded block. What nearly fills it is not copied into its pack.
+const codedBytes = layout.BlockBytes + 1024
+
+var codedPool = sync.Pool{New: func() any { return make([]byte, 0, codedBytes) }}
 
 // Options say how a writer works. The zero value is a good default.
 type Options struct {
@@ -117,6 +122,10 @@ type task struct {
 // buffers are what a worker needs for one block.
 type buffers struct{ cur, ref, enc []byte }
 
+func newBuffers() *buffers {
+	return &buffers{make([]byte, layout.BlockBytes), make([]byte, layout.BlockBytes), make([]byte, 0, codedBytes)}
+}
+
 // run codes all blocks in the order of the plan, fills packs with them and uploads those.
 func (e *encoding) run(ctx context.Context) error {
 	workers := e.opts.workers()
@@ -129,7 +138,7 @@ func (e *encoding) run(ctx context.Context) error {
 	ordered := make(chan *task, 2*workers)
 	free := make(chan *buffers, 2*workers+2)
 	for range cap(free) {
-		free <- &buffers{}
+		free <- newBuffers()
 	}
 	g.Go(func() error { // hands out the blocks
 		defer close(todo)
@@ -210,7 +219,13 @@ func (e *encoding) collect(t *task, list *[]address) error {
 		e.bases[p.at] = true
 		c.desc.Base = append(c.desc.Base, pack.Piece{Pack: e.builder.Pack(p.at.pack), Block: p.at.block, Off: p.off, Len: p.len})
 	}
-	n := e.builder.Add(c.enc, c.desc)
+	var n int
+	if len(c.enc) > codedBytes/2 && t.buf != nil {
+		n = e.builder.Take(c.enc, c.desc)
+		t.buf.enc = codedPool.Get().([]byte) //nolint:forcetypeassert,errcheck // it holds nothing else
+	} else {
+		n = e.builder.Add(c.enc, c.desc)
+	}
 	*list = append(*list, address{block: n})
 	e.pending = append(e.pending, waiting{list, len(*list) - 1})
 	if e.builder.Len() >= packBytes {
@@ -253,15 +268,22 @@ func (e *encoding) flush() error {
 		return nil
 	}
 	b, ix, indexLen, sum := e.builder.Finish()
-	name := packName(e.id, e.made, pack.SumOf(b))
+	name := packName(e.id, e.made, sum)
 	e.made++
 	for _, w := range e.pending {
 		(*w.list)[w.index].pack = name
 	}
 	e.pending = e.pending[:0]
-	e.addPack(PackRef{Name: name, Bytes: int64(len(b)), Index: int64(indexLen), Sum: hex.EncodeToString(sum[:])})
+	e.addPack(PackRef{Name: name, Bytes: b.Size(), Index: int64(indexLen)})
 	key := packKey(e.writer.Lineage, name)
 	e.upload.Go(func() error {
+		defer func() {
+			for _, p := range b.Parts() {
+				if cap(p) == codedBytes {
+					codedPool.Put(p[:0]) //nolint:staticcheck // a slice header more is nothing beside half a MiB
+				}
+			}
+		}()
 		n, err := e.writer.repo.putPack(e.uploads, key, b)
 		if err != nil {
 			e.cancel()
@@ -287,9 +309,9 @@ func (e *encoding) addPack(p PackRef) int {
 }
 
 // putPack uploads a pack. One of the same name has the same content: an earlier attempt uploaded it.
-func (r *Repository) putPack(ctx context.Context, key string, b []byte) (int64, error) {
+func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content) (int64, error) {
 	for range 3 {
-		n, err := r.store.Put(ctx, key, bytes.NewReader(b))
+		n, err := r.store.Put(ctx, key, io.NewSectionReader(c, 0, c.Size()))
 		if err == nil {
 			r.trusted.Store(key, true)
 			return n, nil
@@ -297,8 +319,8 @@ func (r *Repository) putPack(ctx context.Context, key string, b []byte) (int64, 
 		if !errors.Is(err, store.ErrExists) {
 			return 0, err
 		}
-		old, err := readObject(ctx, r.store, key, int64(len(b)))
-		if err == nil && bytes.Equal(old, b) {
+		same, err := r.holds(ctx, key, c)
+		if same {
 			r.trusted.Store(key, true)
 			return 0, nil
 		}
@@ -310,6 +332,16 @@ func (r *Repository) putPack(ctx context.Context, key string, b []byte) (int64, 
 		}
 	}
 	return 0, fmt.Errorf("put %s: it is there, is not what its name says, and does not go away", key)
+}
+
+// holds tells whether the object of a key is a pack, byte for byte.
+func (r *Repository) holds(ctx context.Context, key string, c *pack.Content) (same bool, err error) {
+	rc, err := r.store.Get(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	same, err = c.Equal(ctxReader{ctx, rc})
+	return same && err == nil, errors.Join(err, rc.Close())
 }
 
 // runs joins addresses to runs of blocks.

@@ -187,7 +187,7 @@ func (r *Repository) sweep(ctx context.Context, g *Garbage, packs []object, doom
 	}
 	var idle []object
 	for _, p := range packs {
-		id, ok := parsePackName(p.id)
+		id, _, ok := parsePackName(p.id)
 		if ok && !needed[p.id] && !working[id] {
 			idle = append(idle, p)
 		}

@@ -31,7 +31,6 @@ type PackRef struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"` // of the whole pack
 	Index int64  `json:"index"` // bytes of its index
-	Sum   string `json:"sum"`   // XXH3-128 of its index, hexadecimal
 }
 
 // Run is a run of blocks of a pack: the pack's number in Manifest.Packs, the first block, how many.
@@ -156,10 +155,7 @@ func (m *Manifest) check() error {
 }
 
 func (p PackRef) check() error {
-	if _, err := p.sum(); err != nil {
-		return err
-	}
-	if _, ok := parsePackName(p.Name); !ok {
+	if _, _, ok := parsePackName(p.Name); !ok {
 		return errors.New("that is no name of a pack")
 	}
 	if p.Index < 0 || p.Index > pack.MaxIndex || p.Bytes < p.Index+pack.FooterLen {
@@ -168,34 +164,26 @@ func (p PackRef) check() error {
 	return nil
 }
 
-// sum decodes the sum of the index.
-func (p PackRef) sum() (pack.Sum, error) {
-	var out pack.Sum
-	b, err := hex.DecodeString(p.Sum)
-	if err != nil || len(b) != len(out) || strings.ToLower(p.Sum) != p.Sum {
-		return out, fmt.Errorf("sum %q is not an XXH3-128", p.Sum)
-	}
-	return pack.Sum(b), nil
-}
-
-// packName is the name of the n-th pack that the writer of a snapshot made. It says what the pack holds, so that a writer
-// that is started again finds what it had uploaded.
+// packName is the name of the n-th pack that the writer of a snapshot made: it ends with the sum of the pack's index, which
+// covers all of the pack. A writer that is started again so finds what it had uploaded.
 func packName(snapshot string, n int, sum pack.Sum) string {
 	return fmt.Sprintf("%s-%04d-%x", snapshot, n, sum[:])
 }
 
-// parsePackName returns the snapshot for which a pack was made.
-func parsePackName(name string) (snapshot string, ok bool) {
+// parsePackName returns the snapshot for which a pack was made, and the sum of its index.
+func parsePackName(name string) (snapshot string, sum pack.Sum, ok bool) {
 	parts := strings.Split(name, "-")
 	if len(parts) != 4 || len(parts[3]) != 2*pack.SumLen {
-		return "", false
+		return "", sum, false
 	}
 	n, err := strconv.Atoi(parts[2])
 	b, herr := hex.DecodeString(parts[3])
 	snapshot = parts[0] + "-" + parts[1]
-	_, _, ierr := parseID(snapshot)
-	ok = err == nil && herr == nil && ierr == nil && n >= 0 && packName(snapshot, n, pack.Sum(b)) == name
-	return snapshot, ok
+	if _, _, ierr := parseID(snapshot); err != nil || herr != nil || ierr != nil || n < 0 {
+		return "", sum, false
+	}
+	sum = pack.Sum(b)
+	return snapshot, sum, packName(snapshot, n, sum) == name
 }
 
 func validName(name string) bool {
