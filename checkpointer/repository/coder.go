@@ -138,6 +138,11 @@ func (c *coder) reference(ctx context.Context, buf *buffers, places []layout.Pla
 		if err != nil {
 			return nil, err
 		}
+		if p.len == n && len(b) == n {
+			c.decoder.free(buf.ref)
+			buf.ref = b
+			return b, nil
+		}
 		at += copy(buf.ref[at:], b[p.off:p.off+p.len])
 		c.decoder.free(b)
 	}

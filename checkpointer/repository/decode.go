@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/pack"
@@ -61,7 +60,7 @@ func (d *decoder) linked(ctx context.Context, a address, links int) ([]byte, err
 		}
 		defer d.free(ref)
 	}
-	enc, release, err := d.windows.bytes(ctx, a.pack, desc.Off, desc.Len)
+	enc, release, err := d.windows.bytes(ctx, a.pack, desc)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, d.view.damaged(key, errors.New("missing"))
 	}
@@ -106,146 +105,3 @@ func (d *decoder) base(ctx context.Context, ix *pack.Index, key string, a addres
 	}
 	return out, nil
 }
-
-// windowBytes is how much of a pack is read at once.
-const windowBytes = 4 << 20
-
-// errShortObject says that an object ends before it should.
-var errShortObject = errors.New("it is shorter than it was")
-
-// windows reads packs in large pieces, which neighbouring blocks share, and reads ahead. It is safe for concurrent use.
-type windows struct {
-	view  *view
-	limit int // windows kept when nobody uses them
-	wg    sync.WaitGroup
-
-	mu     sync.Mutex
-	open   map[windowKey]*window
-	unused []windowKey // oldest first
-}
-
-type windowKey struct {
-	pack string
-	n    int64 // number of the window in the pack
-}
-
-type window struct {
-	done  chan struct{} // closed when data and err are there
-	data  []byte
-	err   error
-	users int
-}
-
-// newWindows keeps up to bytes of what nobody uses at the moment.
-func newWindows(v *view, bytes int64) *windows {
-	return &windows{view: v, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{}}
-}
-
-// bytes returns n bytes of a pack from off on, until release is called.
-func (w *windows) bytes(ctx context.Context, name string, off int64, n int) (b []byte, release func(), err error) {
-	first, last := off/windowBytes, (off+int64(n)-1)/windowBytes
-	if n == 0 {
-		return nil, func() {}, nil
-	}
-	if first == last {
-		k := windowKey{name, first}
-		win, err := w.acquire(ctx, k)
-		if err != nil {
-			return nil, nil, err
-		}
-		start := int(off - first*windowBytes)
-		if start+n > len(win.data) {
-			w.release(k)
-			return nil, nil, errShortObject
-		}
-		return win.data[start : start+n], func() { w.release(k) }, nil
-	}
-	out := make([]byte, 0, n)
-	for i := first; i <= last; i++ {
-		k := windowKey{name, i}
-		win, err := w.acquire(ctx, k)
-		if err != nil {
-			return nil, nil, err
-		}
-		start := int(max(off-i*windowBytes, 0))
-		end := min(int(off+int64(n)-i*windowBytes), windowBytes)
-		if end > len(win.data) {
-			w.release(k)
-			return nil, nil, errShortObject
-		}
-		out = append(out, win.data[start:end]...)
-		w.release(k)
-	}
-	return out, func() {}, nil
-}
-
-func (w *windows) acquire(ctx context.Context, k windowKey) (*window, error) {
-	win := w.use(ctx, k)
-	select {
-	case <-win.done:
-	case <-ctx.Done():
-		w.release(k)
-		return nil, ctx.Err()
-	}
-	if win.err != nil {
-		err := win.err
-		w.forget(k, win)
-		return nil, err
-	}
-	return win, nil
-}
-
-// use counts the caller as a user of a window, which is read if it is not there.
-func (w *windows) use(ctx context.Context, k windowKey) *window {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	win := w.open[k]
-	if win == nil {
-		win = &window{done: make(chan struct{})}
-		w.open[k] = win
-		w.wg.Go(func() {
-			defer close(win.done)
-			off := k.n * windowBytes
-			n := min(windowBytes, w.view.packs[k.pack].Body-off)
-			win.data, win.err = readRange(ctx, w.view.repo.store, packKey(w.view.snapshot.Lineage, k.pack), off, n)
-		})
-	}
-	win.users++
-	return win
-}
-
-// release ends a use. Windows that nobody uses are kept up to the limit.
-func (w *windows) release(k windowKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	win := w.open[k]
-	if win == nil {
-		return
-	}
-	if win.users--; win.users > 0 {
-		return
-	}
-	w.unused = append(w.unused, k)
-	for len(w.unused) > w.limit {
-		old := w.unused[0]
-		w.unused = w.unused[1:]
-		if o := w.open[old]; o != nil && o.users == 0 {
-			delete(w.open, old)
-			if cap(o.data) == windowBytes {
-				windowPool.Put(o.data[:windowBytes]) //nolint:staticcheck // a slice header more is nothing beside 4 MiB
-			}
-		}
-	}
-}
-
-// forget drops a window that could not be read, so that the next one who wants it tries again.
-func (w *windows) forget(k windowKey, win *window) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.open[k] == win {
-		delete(w.open, k)
-	}
-}
-
-// wait returns when no read is under way any more.
-func (w *windows) wait() { w.wg.Wait() }

@@ -163,6 +163,9 @@ func (e *encoding) run(ctx context.Context) error {
 	var win *windows
 	if e.parent != nil {
 		win = newWindows(e.parent.view, 64<<20)
+		if e.parent.local == nil {
+			win.want(e.parent.view.blocks)
+		}
 	}
 	for range workers {
 		g.Go(func() error {

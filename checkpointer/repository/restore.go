@@ -177,6 +177,7 @@ func (v *view) decode(ctx context.Context, workers int, f func(b layout.Block, r
 	}
 	w := newWindows(v, windowMemory)
 	defer w.wait()
+	w.want(v.blocks)
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range min(workers, max(len(v.plan), 1)) {

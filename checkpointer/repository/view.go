@@ -98,8 +98,8 @@ func readRange(ctx context.Context, s store.Store, key string, off, n int64) ([]
 	}
 	var b []byte
 	if n <= windowBytes {
-		if n == windowBytes {
-			b = windowPool.Get().([]byte) //nolint:forcetypeassert,errcheck // it holds nothing else
+		if n > windowBytes/2 {
+			b = windowPool.Get().([]byte)[:n] //nolint:forcetypeassert,errcheck // it holds nothing else
 		} else {
 			b = make([]byte, n)
 		}

@@ -1,0 +1,197 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"sort"
+	"sync"
+
+	"nomad-spotter/checkpointer/pack"
+)
+
+// windowBytes is how much of a pack is read at once: whole blocks, as many as fit.
+const windowBytes = 4 << 20
+
+// errShortObject says that an object ends before it should.
+var errShortObject = errors.New("it is shorter than it was")
+
+// windows reads packs in large pieces, which neighbouring blocks share, and reads ahead. It is safe for concurrent use.
+type windows struct {
+	view  *view
+	limit int // windows kept when nobody uses them
+	wg    sync.WaitGroup
+
+	mu     sync.Mutex
+	starts map[string][]int64 // of a pack's windows, as offsets, and the end of the last
+	wanted map[windowKey]bool // worth reading ahead
+	open   map[windowKey]*window
+	unused []windowKey // oldest first; may name what is in use again or gone
+}
+
+type windowKey struct {
+	pack string
+	n    int // number of the window in the pack
+}
+
+type window struct {
+	done  chan struct{} // closed when data and err are there
+	data  []byte
+	err   error
+	users int
+}
+
+// newWindows keeps up to bytes of what nobody uses at the moment.
+func newWindows(v *view, bytes int64) *windows {
+	return &windows{view: v, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{}, starts: map[string][]int64{}, wanted: map[windowKey]bool{}}
+}
+
+// cut returns where the windows of a pack begin. The caller holds mu.
+func (w *windows) cut(name string) []int64 {
+	if s := w.starts[name]; s != nil {
+		return s
+	}
+	ix := w.view.packs[name]
+	s := []int64{0}
+	for _, b := range ix.Blocks {
+		if last := s[len(s)-1]; b.Off > last && b.Off+int64(b.Len)-last > windowBytes {
+			s = append(s, b.Off)
+		}
+	}
+	s = append(s, ix.Body)
+	w.starts[name] = s
+	return s
+}
+
+// key returns the window in which an offset lies. The caller holds mu.
+func (w *windows) key(name string, off int64) windowKey {
+	s := w.cut(name)
+	return windowKey{name, sort.Search(len(s)-1, func(i int) bool { return s[i+1] > off })}
+}
+
+// want says that blocks, and those that they are decoded with, will be asked for in about this order.
+func (w *windows) want(blocks []address) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := map[address]bool{}
+	var follow func(a address, links int)
+	follow = func(a address, links int) {
+		ix := w.view.packs[a.pack]
+		if ix == nil || a.block >= len(ix.Blocks) || seen[a] || links < 0 {
+			return
+		}
+		seen[a] = true
+		b := ix.Blocks[a.block]
+		w.wanted[w.key(a.pack, b.Off)] = true
+		for _, p := range b.Base {
+			follow(address{ix.Packs[p.Pack], p.Block}, links-1)
+		}
+	}
+	for _, a := range blocks {
+		follow(a, pack.MaxLinks)
+	}
+}
+
+// bytes returns the encoded bytes of a block of a pack, until release is called.
+func (w *windows) bytes(ctx context.Context, name string, b *pack.Block) (enc []byte, release func(), err error) {
+	if b.Len == 0 {
+		return nil, func() {}, nil
+	}
+	k, win, start := w.use(ctx, name, b.Off)
+	select {
+	case <-win.done:
+	case <-ctx.Done():
+		w.release(k)
+		return nil, nil, ctx.Err()
+	}
+	if win.err != nil {
+		err := win.err
+		w.forget(k, win)
+		return nil, nil, err
+	}
+	at := int(b.Off - start)
+	if at+b.Len > len(win.data) {
+		w.release(k)
+		return nil, nil, errShortObject
+	}
+	return win.data[at : at+b.Len], func() { w.release(k) }, nil
+}
+
+// use counts the caller as a user of the window at an offset, which is read if it is not there, as is the next one.
+func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *window, int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := w.key(name, off)
+	win := w.open[k]
+	if win == nil {
+		win = w.read(ctx, k)
+	}
+	win.users++
+	next := windowKey{name, k.n + 1}
+	if w.wanted[next] && w.open[next] == nil {
+		w.read(ctx, next)
+		w.idle(next)
+	}
+	return k, win, w.starts[name][k.n]
+}
+
+// read begins to read a window. The caller holds mu.
+func (w *windows) read(ctx context.Context, k windowKey) *window {
+	win := &window{done: make(chan struct{})}
+	w.open[k] = win
+	delete(w.wanted, k)
+	s := w.starts[k.pack]
+	off, n := s[k.n], s[k.n+1]-s[k.n]
+	w.wg.Go(func() {
+		defer close(win.done)
+		win.data, win.err = readRange(ctx, w.view.repo.store, packKey(w.view.snapshot.Lineage, k.pack), off, n)
+	})
+	return win
+}
+
+// release ends a use.
+func (w *windows) release(k windowKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	win := w.open[k]
+	if win == nil {
+		return
+	}
+	if win.users--; win.users == 0 {
+		w.idle(k)
+	}
+}
+
+// idle keeps a window that nobody uses, up to the limit of those. The caller holds mu.
+func (w *windows) idle(k windowKey) {
+	w.unused = append(w.unused, k)
+	for len(w.unused) > w.limit {
+		old := w.unused[0]
+		w.unused = w.unused[1:]
+		o := w.open[old]
+		if o == nil || o.users > 0 {
+			continue
+		}
+		select {
+		case <-o.done:
+		default:
+			w.unused = append(w.unused, old) // it is still being read
+			return
+		}
+		delete(w.open, old)
+		if cap(o.data) == windowBytes {
+			windowPool.Put(o.data[:windowBytes]) //nolint:staticcheck // a slice header more is nothing beside 4 MiB
+		}
+	}
+}
+
+// forget drops a window that could not be read, so that the next one who wants it tries again.
+func (w *windows) forget(k windowKey, win *window) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open[k] == win {
+		delete(w.open, k)
+	}
+}
+
+// wait returns when no read is under way any more.
+func (w *windows) wait() { w.wg.Wait() }
