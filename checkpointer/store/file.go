@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,16 +15,19 @@ import (
 // tempDir holds objects that are being written. What a crash leaves there is never read.
 const tempDir = "tmp"
 
-// File is a store in a directory of a file system. It relies on no hard link, lock or fresh listing: an object is
-// written to a temporary file, synced, renamed without replacing, and its directories are synced up to the root.
+// File is a store in a directory of a file system. An object is written to a temporary file, synced, renamed without
+// replacing, and its directories are synced up to the root. There are no locks. On a file system that several machines
+// share, what another machine made is seen by the next call: see fresh.
 type File struct {
-	root string
-	fs   FS
+	root   string
+	fs     FS
+	shared bool
 }
 
 var _ Store = (*File)(nil)
 
-// OpenFile opens the store in the directory root. With create it makes the directory, but not its parent, if missing.
+// OpenFile opens the store in the directory root. With create it makes the directory, but not its parent, if missing, and
+// sweeps away what writers that died a day or more ago have left.
 func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	f := &File{root: root, fs: fsys}
 	if create {
@@ -36,6 +37,16 @@ func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	}
 	if _, dir, err := fsys.Stat(root); err != nil || !dir {
 		return nil, fmt.Errorf("open store %s: no such directory: %w", f.URL(), errors.Join(err, ErrNotFound))
+	}
+	shared, err := fsys.Shared(root)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", f.URL(), err)
+	}
+	f.shared = shared
+	if create {
+		if err := f.sweep(); err != nil {
+			return nil, fmt.Errorf("open store %s: sweep %s: %w", f.URL(), tempDir, err)
+		}
 	}
 	return f, nil
 }
@@ -92,11 +103,7 @@ func (f *File) put(ctx context.Context, key string, r io.Reader) (int64, error) 
 	if err := f.mkdir(filepath.Join(f.root, tempDir)); err != nil {
 		return 0, err
 	}
-	var id [12]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return 0, err
-	}
-	tmp := filepath.Join(f.root, tempDir, hex.EncodeToString(id[:]))
+	tmp := filepath.Join(f.root, tempDir, randomName())
 	n, err := f.writeTemp(ctx, tmp, r)
 	if err != nil {
 		return 0, errors.Join(err, f.remove(tmp))
@@ -143,9 +150,26 @@ func (f *File) remove(path string) error {
 }
 
 // Get implements Store.
-func (f *File) Get(ctx context.Context, key string) (io.ReadCloser, error) {
-	if _, err := f.Stat(ctx, key); err != nil {
+func (f *File) Get(_ context.Context, key string) (io.ReadCloser, error) { return f.open(key) }
+
+// GetRange implements Store.
+func (f *File) GetRange(_ context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	if off < 0 || n < 0 {
+		return nil, fmt.Errorf("get %s in %s: range of %d bytes from %d on", key, f.URL(), n, off)
+	}
+	r, err := f.open(key)
+	if err != nil {
 		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(r, off, n), r}, nil
+}
+
+func (f *File) open(key string) (Readable, error) {
+	if _, err := f.stat(key); err != nil {
+		return nil, f.readErr("get", key, err)
 	}
 	r, err := f.fs.Open(f.path(key))
 	if err != nil {
@@ -154,37 +178,30 @@ func (f *File) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// GetRange implements Store.
-func (f *File) GetRange(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	if off < 0 || n < 0 {
-		return nil, fmt.Errorf("get %s in %s: range of %d bytes from %d on", key, f.URL(), n, off)
-	}
-	if _, err := f.Stat(ctx, key); err != nil {
-		return nil, err
-	}
-	r, err := f.fs.Open(f.path(key))
-	if err != nil {
-		return nil, f.readErr("get", key, err)
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.NewSectionReader(r, off, n), r}, nil
-}
-
 // Stat implements Store.
 func (f *File) Stat(_ context.Context, key string) (int64, error) {
-	if err := CheckKey(key); err != nil {
-		return 0, err
-	}
-	size, dir, err := f.fs.Stat(f.path(key))
-	if err == nil && dir {
-		err = fs.ErrNotExist
-	}
+	size, err := f.stat(key)
 	if err != nil {
 		return 0, f.readErr("stat", key, err)
 	}
 	return size, nil
+}
+
+func (f *File) stat(key string) (int64, error) {
+	if err := CheckKey(key); err != nil {
+		return 0, err
+	}
+	size, dir, err := f.fs.Stat(f.path(key))
+	if f.shared && errors.Is(err, fs.ErrNotExist) {
+		if err := f.freshPath(filepath.Dir(filepath.FromSlash(key))); err != nil {
+			return 0, err
+		}
+		size, dir, err = f.fs.Stat(f.path(key))
+	}
+	if err == nil && dir {
+		err = fs.ErrNotExist
+	}
+	return size, err
 }
 
 func (f *File) readErr(op, key string, err error) error {
@@ -204,7 +221,11 @@ func (f *File) List(ctx context.Context, prefix string) ([]Entry, error) {
 	if _, _, err := f.fs.Stat(f.root); err != nil {
 		return nil, fmt.Errorf("list %s in %s: the store is gone: %w", prefix, f.URL(), err)
 	}
-	if err := f.list(ctx, strings.TrimSuffix(prefix, "/"), &out); err != nil {
+	dir := strings.TrimSuffix(prefix, "/")
+	if err := f.freshPath(filepath.Dir(filepath.FromSlash(dir))); err != nil {
+		return nil, fmt.Errorf("list %s in %s: %w", prefix, f.URL(), err)
+	}
+	if err := f.list(ctx, dir, &out); err != nil {
 		return nil, fmt.Errorf("list %s in %s: %w", prefix, f.URL(), err)
 	}
 	slices.SortFunc(out, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
@@ -213,6 +234,9 @@ func (f *File) List(ctx context.Context, prefix string) ([]Entry, error) {
 
 func (f *File) list(ctx context.Context, key string, out *[]Entry) error {
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := f.fresh(f.path(key)); err != nil {
 		return err
 	}
 	names, err := f.fs.ReadDir(f.path(key))
@@ -227,7 +251,7 @@ func (f *File) list(ctx context.Context, key string, out *[]Entry) error {
 		if key != "" {
 			child = key + "/" + name
 		}
-		if child == tempDir {
+		if child == tempDir || name == freshName {
 			continue
 		}
 		size, dir, err := f.fs.Stat(f.path(child))

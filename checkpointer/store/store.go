@@ -35,8 +35,8 @@ type Entry struct {
 	Size int64 // bytes
 }
 
-// Store is a flat space of keys such as "objects/ab/abcd…". A key is a slash-separated relative path without empty, "."
-// or ".." elements, and not below "tmp".
+// Store is a flat space of keys such as "objects/ab/abcd…". A key is a slash-separated relative path in UTF-8 without
+// empty, ".", ".." or ".fresh" elements, and not below "tmp".
 type Store interface {
 	// URL is the store's name for people and for Open.
 	URL() string
@@ -71,7 +71,8 @@ var errPath = errors.New("is not a clean relative path")
 
 func checkPath(path string) error {
 	for part := range strings.SplitSeq(path, "/") {
-		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) || !utf8.ValidString(part) {
+		switch {
+		case part == "", part == ".", part == "..", part == freshName, strings.ContainsRune(part, 0), !utf8.ValidString(part):
 			return errPath
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/shoenig/test/must"
 
@@ -23,6 +24,11 @@ func TestContract(t *testing.T) {
 		},
 		"file on a simulated disk": func(t *testing.T) store.Store {
 			s, err := store.OpenFile("/store", storetest.New(), true)
+			must.NoError(t, err)
+			return s
+		},
+		"file on a file system that machines share": func(t *testing.T) store.Store {
+			s, err := store.OpenFile("/store", storetest.NewNode(storetest.New()), true)
 			must.NoError(t, err)
 			return s
 		},
@@ -133,3 +139,111 @@ func TestExistsIsDurable(t *testing.T) {
 		}
 	}
 }
+
+// What one machine puts, the next call on another sees, however little that other looks again by itself.
+func TestShared(t *testing.T) {
+	disk := storetest.New()
+	open := func() store.Store {
+		s, err := store.OpenFile("/store", storetest.NewNode(disk), true)
+		must.NoError(t, err)
+		return s
+	}
+	one, two := open(), open()
+	list := func(s store.Store, prefix string) int {
+		entries, err := s.List(t.Context(), prefix)
+		must.NoError(t, err)
+		return len(entries)
+	}
+	for i, key := range []string{"a", "b/c", "b/d", "e/f/g", "b/h/i/j"} {
+		_, err := two.Stat(t.Context(), key)
+		must.ErrorIs(t, err, store.ErrNotFound, must.Sprint(key))
+		must.EqOp(t, i, list(two, ""), must.Sprint(key))
+		must.EqOp(t, 0, list(two, key+"/"))
+		put(t, one, key, key)
+		must.EqOp(t, i+1, list(two, ""), must.Sprint(key))
+		must.EqOp(t, key, get(t, two, key))
+		_, err = two.Put(t.Context(), key, strings.NewReader("theirs"))
+		must.ErrorIs(t, err, store.ErrExists)
+	}
+	must.EqOp(t, 3, list(two, "b/"))
+	must.NoError(t, two.Delete(t.Context(), "b/h/i/j"))
+	must.EqOp(t, 2, list(one, "b/"))
+	_, err := one.Stat(t.Context(), "b/h/i/j")
+	must.ErrorIs(t, err, store.ErrNotFound)
+	names, err := disk.ReadDir("/store")
+	must.NoError(t, err)
+	must.SliceContainsAll(t, []string{"a", "b", "e", "tmp"}, names) // nothing stays of the looks
+}
+
+// A look that broke off half-way is mended by the next; its file is no object.
+func TestShared_leftLook(t *testing.T) {
+	disk := storetest.New()
+	s, err := store.OpenFile("/store", storetest.NewNode(disk), true)
+	must.NoError(t, err)
+	put(t, s, "a/b", "x")
+	_, err = disk.Create("/store/a/.fresh")
+	must.NoError(t, err)
+	entries, err := s.List(t.Context(), "")
+	must.NoError(t, err)
+	must.Eq(t, []store.Entry{{Key: "a/b", Size: 1}}, entries)
+	_, err = s.Put(t.Context(), "a/.fresh", strings.NewReader("x"))
+	must.Error(t, err)
+	names, err := disk.ReadDir("/store/a")
+	must.NoError(t, err)
+	must.Eq(t, []string{"b"}, names)
+}
+
+// What a writer left a day ago is swept; a writer at work, and objects, are not touched.
+func TestSweep(t *testing.T) {
+	disk := storetest.New()
+	s, err := store.OpenFile("/store", disk, true)
+	must.NoError(t, err)
+	put(t, s, "object", "x")
+	for _, c := range []struct {
+		name string
+		age  time.Duration
+		want bool
+	}{{"dead", 24 * time.Hour, false}, {"slow", 24*time.Hour - time.Second, true}, {"new", 0, true}} {
+		w, err := disk.Create("/store/tmp/" + c.name)
+		must.NoError(t, err)
+		_, err = w.Write([]byte("half"))
+		must.NoError(t, err)
+		disk.Advance(c.age)
+		_, err = store.OpenFile("/store", disk, false) // only who may create sweeps
+		must.NoError(t, err)
+		_, err = disk.ModTime("/store/tmp/" + c.name)
+		must.NoError(t, err)
+		_, err = store.OpenFile("/store", disk, true)
+		must.NoError(t, err)
+		_, err = disk.ModTime("/store/tmp/" + c.name)
+		must.EqOp(t, c.want, err == nil, must.Sprint(c.name))
+	}
+	disk.Advance(1000 * time.Hour)
+	_, err = store.OpenFile("/store", disk, true)
+	must.NoError(t, err)
+	must.EqOp(t, "x", get(t, s, "object"))
+	names, err := disk.ReadDir("/store/tmp")
+	must.NoError(t, err)
+	must.SliceEmpty(t, names)
+}
+
+// A writer whose temporary file was swept while it stood still fails, and nothing is there.
+func TestSweep_writerStandsStill(t *testing.T) {
+	disk := storetest.New()
+	s, err := store.OpenFile("/store", disk, true)
+	must.NoError(t, err)
+	_, err = s.Put(t.Context(), "a", io.MultiReader(strings.NewReader("half"), readerFunc(func([]byte) (int, error) {
+		disk.Advance(48 * time.Hour)
+		_, err := store.OpenFile("/store", disk, true)
+		must.NoError(t, err)
+		return 0, io.EOF
+	})))
+	must.Error(t, err)
+	_, err = s.Stat(t.Context(), "a")
+	must.ErrorIs(t, err, store.ErrNotFound)
+	put(t, s, "a", "whole")
+}
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"nomad-spotter/checkpointer/store"
 )
@@ -22,6 +23,7 @@ type inode struct {
 	dir           bool
 	data, synced  []byte
 	names, onDisk map[string]*inode
+	modified      time.Time
 }
 
 func newDir() *inode {
@@ -35,12 +37,20 @@ type Sim struct {
 	effects int // effects so far
 	limit   int // crash before the effect of this number; 0: never
 	crashed bool
+	clock   time.Time
 }
 
 var _ store.FS = (*Sim)(nil)
 
 // New returns an empty file system with the durable directory "/".
-func New() *Sim { return &Sim{root: newDir()} }
+func New() *Sim { return &Sim{root: newDir(), clock: time.Unix(1_700_000_000, 0)} }
+
+// Advance lets time pass on the file system's clock.
+func (s *Sim) Advance(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = s.clock.Add(d)
+}
 
 // CrashAt lets the effect of number n (from 1, counted from now) and all later ones fail.
 func (s *Sim) CrashAt(n int) {
@@ -74,7 +84,7 @@ func recover1(n *inode, keep func() bool) *inode {
 		case keep(): // torn: the first half got there
 			kept = n.data[:len(n.synced)+len(unsynced)/2]
 		}
-		return &inode{data: kept, synced: kept}
+		return &inode{data: kept, synced: kept, modified: n.modified}
 	}
 	out := newDir()
 	all := maps.Clone(n.onDisk)
@@ -159,7 +169,7 @@ func (s *Sim) Create(path string) (store.Writable, error) {
 	if err := s.effect(); err != nil {
 		return nil, err
 	}
-	n := &inode{}
+	n := &inode{modified: s.clock}
 	if err := s.add(path, n); err != nil {
 		return nil, err
 	}
@@ -178,6 +188,7 @@ func (f *file) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	f.n.data = append(bytes.Clone(f.n.data), p...)
+	f.n.modified = f.s.clock
 	return len(p), nil
 }
 
@@ -294,6 +305,23 @@ func (s *Sim) ReadDir(path string) ([]string, error) {
 	}
 	return slices.Collect(maps.Keys(n.names)), nil
 }
+
+// ModTime implements store.FS.
+func (s *Sim) ModTime(path string) (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.crashed {
+		return time.Time{}, ErrCrash
+	}
+	n, err := s.find(path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return n.modified, nil
+}
+
+// Shared implements store.FS: one machine has the file system. See Node for several.
+func (s *Sim) Shared(string) (bool, error) { return false, nil }
 
 // Damage changes the durable content of a file, as a failing disk would; ok is false when there is no such file.
 func (s *Sim) Damage(path string, change func([]byte) []byte) (ok bool) {
