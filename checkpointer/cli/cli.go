@@ -129,3 +129,16 @@ func bar(w io.Writer, total int64, what string) *progressbar.ProgressBar {
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	switch {
+	case n < 1000 && n > -1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e6 && n > -1e6:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n < 1e9 && n > -1e9:
+		return megabytes(n)
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+}

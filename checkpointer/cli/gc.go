@@ -182,7 +182,7 @@ func (c *collected) print(w io.Writer) error {
 	for _, g := range c.Lineages {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s: %d kept, %d snapshots and %d packs %sremoved, %s %sfreed\n",
-				g.Lineage, len(g.Kept), len(g.Snapshots), g.Packs, not, megabytes(g.Bytes), not)
+				g.Lineage, len(g.Kept), len(g.Snapshots), g.Packs, not, size(g.Bytes), not)
 		}
 	}
 	return err

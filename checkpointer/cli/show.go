@@ -29,7 +29,7 @@ blocks are coded and against which snapshots, and the packs that a restore needs
   checkpointer show --lineage default/train --step 1200 --tensors --json --store file:///mnt/checkpoints`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 1) == cmd.Flags().Changed("step") || len(args) > 1 {
-				l.fault("show takes one SNAPSHOT or --step N, got %d and %t", len(args), cmd.Flags().Changed("step"))
+				l.fault("show takes either one SNAPSHOT or --step N")
 			}
 			return nil
 		},
@@ -91,10 +91,10 @@ func describe(w io.Writer, d *repository.Description) error {
 			{"precision", d.Precision},
 			{"pinned", pinned},
 			{"files", fmt.Sprintf("%d, %d tensors and other sections", d.Files, d.Sections)},
-			{"raw", megabytes(d.Raw)},
-			{"stored for it", fmt.Sprintf("%s (%s of raw)", megabytes(d.Stored), ratio(d.Stored, d.Raw))},
-			{"saved", fmt.Sprintf("%s unchanged, %s differences, %s coding; %s metadata on top", megabytes(d.Unchanged), megabytes(d.Differences), megabytes(d.Coding), megabytes(d.Metadata))},
-			{"needed", fmt.Sprintf("%s in %d packs", megabytes(d.NeededBytes), len(d.Packs))},
+			{"raw", size(d.Raw)},
+			{"stored for it", fmt.Sprintf("%s (%s of raw)", size(d.Stored), ratio(d.Stored, d.Raw))},
+			{"saved", fmt.Sprintf("%s unchanged, %s differences, %s coding; %s metadata on top", size(d.Unchanged), size(d.Differences), size(d.Coding), size(d.Metadata))},
+			{"needed", fmt.Sprintf("%s in %d packs", size(d.NeededBytes), len(d.Packs))},
 			{"blocks", fmt.Sprintf("%d, %d of them new", d.Blocks, d.New)},
 		} {
 			fmt.Fprintf(w, "%s\t%s\n", r[0], r[1])
@@ -104,25 +104,25 @@ func describe(w io.Writer, d *repository.Description) error {
 		func(w io.Writer) {
 			fmt.Fprintln(w, "\nFORMAT\tFILES\tRAW")
 			for _, f := range d.Formats {
-				fmt.Fprintf(w, "%s\t%d\t%s\n", f.Format, f.Files, megabytes(f.Bytes))
+				fmt.Fprintf(w, "%s\t%d\t%s\n", f.Format, f.Files, size(f.Bytes))
 			}
 		},
 		func(w io.Writer) {
 			fmt.Fprintln(w, "\nKIND\tTYPE\tSECTIONS\tRAW\tSTORED\tRATIO")
 			for _, k := range d.Kinds {
-				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", kindName(k), cmp.Or(k.DType, "bytes"), k.Sections, megabytes(k.Raw), megabytes(k.Stored), ratio(k.Stored, k.Raw))
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", kindName(k), cmp.Or(k.DType, "bytes"), k.Sections, size(k.Raw), size(k.Stored), ratio(k.Stored, k.Raw))
 			}
 		},
 		func(w io.Writer) {
 			fmt.Fprintln(w, "\nLINKS\tBLOCKS\tRAW\tSTORED\tRATIO")
 			for _, p := range d.Links {
-				fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\n", p.Links, p.Blocks, megabytes(p.Raw), megabytes(p.Stored), ratio(p.Stored, p.Raw))
+				fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\n", p.Links, p.Blocks, size(p.Raw), size(p.Stored), ratio(p.Stored, p.Raw))
 			}
 		},
 		func(w io.Writer) {
 			fmt.Fprintf(w, "\nMETHOD\tBLOCKS (of %d looked at)\tRAW\tSTORED\tRATIO\n", d.Examined)
 			for _, m := range d.Methods {
-				fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", m.Method, m.Blocks, megabytes(m.Raw), megabytes(m.Stored), ratio(m.Stored, m.Raw))
+				fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\n", m.Method, m.Blocks, size(m.Raw), size(m.Stored), ratio(m.Stored, m.Raw))
 			}
 		},
 		func(w io.Writer) {
@@ -134,7 +134,7 @@ func describe(w io.Writer, d *repository.Description) error {
 		func(w io.Writer) {
 			fmt.Fprintln(w, "\nPACK\tSIZE\tBLOCKS\tUSED")
 			for _, p := range d.Packs {
-				fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", p.Name, megabytes(p.Bytes), p.Blocks, p.Used)
+				fmt.Fprintf(w, "%s\t%s\t%d\t%d\n", p.Name, size(p.Bytes), p.Blocks, p.Used)
 			}
 		},
 	}

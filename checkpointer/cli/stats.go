@@ -86,8 +86,8 @@ func (u *used) print(w io.Writer) error {
 	return table(w, func(w io.Writer) {
 		fmt.Fprintln(w, "LINEAGE\tSTEP\tRAW\tSTORED\tRATIO\tUNCHANGED\tDIFFERENCES\tCODING\tMETADATA\tSNAPSHOT")
 		row := func(lineage, step string, s repository.SnapshotStats, last string) {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", lineage, step, megabytes(s.Raw), megabytes(s.Stored), ratio(s.Stored, s.Raw),
-				megabytes(s.Unchanged), megabytes(s.Differences), megabytes(s.Coding), megabytes(s.Metadata), last)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", lineage, step, size(s.Raw), size(s.Stored), ratio(s.Stored, s.Raw),
+				size(s.Unchanged), size(s.Differences), size(s.Coding), size(s.Metadata), last)
 		}
 		for _, l := range u.Lineages {
 			for _, s := range l.Snapshots {

@@ -36,7 +36,7 @@ type Description struct {
 	Examined    int          `json:"examined"` // blocks that Methods tells of
 	Sources     []SourcePart `json:"sources"`  // the snapshots whose blocks it uses, its own first
 	Packs       []PackPart   `json:"packs"`
-	Tensors     []TensorPart `json:"tensors,omitempty"`
+	Tensors     []TensorPart `json:"tensors,omitzero"`
 }
 
 // FormatPart is what files of one format have in common.
