@@ -1,23 +1,25 @@
 package cli
 
 import (
-	"errors"
-
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 
 	"nomad-spotter/checkpointer/agent"
 )
 
-func agentCommand() *cobra.Command {
+func agentCommand(l *line) *cobra.Command {
 	var file string
 	c := &cobra.Command{
-		Use:   "agent",
-		Short: "Run the checkpoint agent of one task",
-		Args:  noArgs,
+		Use:     "agent",
+		Short:   "Run the checkpoint agent of one task",
+		Example: "  checkpointer agent --config /etc/spotter/agent.json",
+		Args:    l.noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usageError{errors.New("--config is missing: name the agent's configuration file")}
+				l.fault("--config is missing: name the agent's configuration file")
+			}
+			if err := l.err(); err != nil {
+				return err
 			}
 			conf, err := agent.LoadConfig(file)
 			if err != nil {

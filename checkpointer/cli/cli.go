@@ -8,17 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"nomad-spotter/checkpointer/api"
-	"nomad-spotter/checkpointer/discovery"
 	"nomad-spotter/checkpointer/repository"
-	"nomad-spotter/checkpointer/store"
 )
 
 // Exit codes.
@@ -29,9 +26,6 @@ const (
 	exitDamage = 3
 )
 
-// lookTimeout bounds one question to Consul.
-const lookTimeout = 30 * time.Second
-
 // errDamage is returned after damage was reported.
 var errDamage = errors.New("damage found")
 
@@ -40,120 +34,76 @@ type usageError struct{ error }
 
 // Main runs the command and returns its exit code.
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+	l := &line{}
 	root := &cobra.Command{
 		Use:   "checkpointer",
-		Short: "Save, restore, list and verify training checkpoints",
+		Short: "Keep training checkpoints, and bring them back byte for byte",
 		Long: `checkpointer keeps training checkpoints in a store, by content, and restores them byte for byte.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found.`,
 		Example: `  checkpointer save ckpt_1200.pt --store file:///mnt/checkpoints --lineage default/train
   checkpointer restore --store file:///mnt/checkpoints --lineage default/train --to /tmp/restored
   checkpointer verify --consul http://127.0.0.1:8500`,
-		Version: version,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usageError{fmt.Errorf("there is no command %q", args[0])}
-			}
-			return nil
-		},
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Version:       version,
+		Args:          l.noCommand,
+		RunE:          l.help,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(saveCommand(), restoreCommand(), listCommand(), verifyCommand(), agentCommand())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		l.faults = append(l.faults, err)
+		return l.err()
+	})
+	for _, c := range commands {
+		root.AddCommand(c(l))
+	}
+	l.scan(root, args)
+	root.SetArgs(l.args)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
+	var d *repository.DamageError
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errDamage):
 		return exitDamage
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "checkpointer: %v\nRun `checkpointer --help` for usage.\n", err)
+		complain(stderr, err)
+		fmt.Fprintln(stderr, "Run `checkpointer --help` for usage.")
 		return exitUsage
+	case errors.As(err, &d):
+		complain(stderr, err)
+		return exitDamage
 	}
-	fmt.Fprintf(stderr, "checkpointer: %v\n", err)
+	complain(stderr, err)
 	return exitFailed
 }
 
-// storeFlags are the flags that say which store.
-type storeFlags struct{ url, consul, token, service string }
+// commands make the subcommands.
+var commands = []func(*line) *cobra.Command{saveCommand, restoreCommand, listCommand, showCommand, verifyCommand, statsCommand, gcCommand, agentCommand}
 
-func (f *storeFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.url, "store", "", "store URL: file:///absolute/path")
-	c.Flags().StringVar(&f.consul, "consul", "", "address of a Consul agent to find the store with, such as http://127.0.0.1:8500")
-	c.Flags().StringVar(&f.token, "consul-token", os.Getenv("CONSUL_HTTP_TOKEN"), "Consul token (default $CONSUL_HTTP_TOKEN)")
-	c.Flags().StringVar(&f.service, "service", "checkpoint-store", "Consul service of the stores")
+// complain prints an error, each of its lines with the program's name.
+func complain(w io.Writer, err error) {
+	for s := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(w, "checkpointer: %s\n", s)
+	}
 }
 
-// open opens the repository that the flags name; with create, an empty store becomes one.
-func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Repository, error) {
-	switch {
-	case (f.url == "") == (f.consul == ""):
-		return nil, usageError{errors.New("give exactly one of --store URL and --consul ADDRESS")}
-	case f.url != "":
-		if _, _, err := store.Parse(f.url); err != nil {
-			return nil, usageError{fmt.Errorf("--store: %w", err)}
-		}
-		return openURL(ctx, f.url, create)
-	}
-	finder, err := discovery.New(api.ConsulConfig{Address: f.consul, Token: f.token, Service: f.service})
-	if err != nil {
-		return nil, usageError{err}
-	}
-	look, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	stores, err := finder.Stores(look)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, s := range stores {
-		r, err := openURL(ctx, s.URL, create)
-		if err == nil {
-			return r, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
-}
-
-func openURL(ctx context.Context, url string, create bool) (*repository.Repository, error) {
-	s, err := store.Open(url, create)
-	if err != nil {
-		return nil, err
-	}
-	return repository.Open(ctx, s, create)
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
+func (l *line) noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s takes no argument %q", cmd.Name(), args[0])}
+		l.fault("there is no command %q", strings.TrimPrefix(cmd.CommandPath()+" "+args[0], "checkpointer "))
 	}
 	return nil
 }
 
-func needLineage(lineage string) error {
-	if lineage == "" {
-		return usageError{errors.New("--lineage is missing: name the sequence of checkpoints, such as default/train")}
+func (l *line) help(cmd *cobra.Command, _ []string) error {
+	if err := l.err(); err != nil {
+		return err
 	}
-	return checkLineage(lineage)
-}
-
-// checkLineage accepts an empty lineage, which means all.
-func checkLineage(lineage string) error {
-	if lineage == "" {
-		return nil
-	}
-	if err := repository.CheckLineage(lineage); err != nil {
-		return usageError{fmt.Errorf("--lineage: %w", err)}
-	}
-	return nil
+	return cmd.Help()
 }
 
 func writeJSON(w io.Writer, v any) error {
@@ -179,3 +129,16 @@ func bar(w io.Writer, total int64, what string) *progressbar.ProgressBar {
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// size is a number of bytes for people.
+func size(n int64) string {
+	switch {
+	case n < 1000 && n > -1000:
+		return fmt.Sprintf("%d B", n)
+	case n < 1e6 && n > -1e6:
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	case n < 1e9 && n > -1e9:
+		return megabytes(n)
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+}

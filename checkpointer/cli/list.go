@@ -20,18 +20,21 @@ type listed struct {
 	Damage   string    `json:"damage,omitempty"` // why the manifest cannot be read
 }
 
-func listCommand() *cobra.Command {
+func listCommand(l *line) *cobra.Command {
 	var (
 		flags   storeFlags
 		lineage string
 		asJSON  bool
 	)
 	c := &cobra.Command{
-		Use:   "list",
-		Short: "List snapshots, newest first",
-		Args:  noArgs,
+		Use:     "list",
+		Short:   "List snapshots, newest first",
+		Example: "  checkpointer list --store file:///mnt/checkpoints --lineage default/train",
+		Args:    l.noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLineage(lineage); err != nil {
+			l.checkLineage(lineage)
+			flags.check(l)
+			if err := l.err(); err != nil {
 				return err
 			}
 			repo, err := flags.open(cmd.Context(), false)

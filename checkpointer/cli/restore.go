@@ -21,7 +21,7 @@ type restored struct {
 	Damaged  []api.Damage `json:"damaged"` // newer snapshots that were passed over
 }
 
-func restoreCommand() *cobra.Command {
+func restoreCommand(l *line) *cobra.Command {
 	var (
 		flags   storeFlags
 		lineage string
@@ -37,13 +37,15 @@ func restoreCommand() *cobra.Command {
 A damaged snapshot is reported and the one before it taken; the exit code is then 3. Nothing unverified is ever put in
 place.`,
 		Example: "  checkpointer restore --store file:///mnt/checkpoints --lineage default/train --to /tmp/restored",
-		Args:    noArgs,
+		Args:    l.noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needLineage(lineage); err != nil {
-				return err
-			}
+			l.needLineage(lineage)
 			if to == "" {
-				return usageError{errors.New("--to is missing: name the directory to restore into")}
+				l.fault("--to is missing: name the directory to restore into")
+			}
+			flags.check(l)
+			if err := l.err(); err != nil {
+				return err
 			}
 			repo, err := flags.open(cmd.Context(), false)
 			if err != nil {
@@ -52,7 +54,8 @@ place.`,
 			if err := os.MkdirAll(to, 0o755); err != nil {
 				return fmt.Errorf("--to: %w", err)
 			}
-			target := repository.Target{Dir: to, UID: -1, GID: -1}
+			progress := bar(cmd.ErrOrStderr(), -1, "restoring")
+			target := repository.Target{Dir: to, UID: -1, GID: -1, Progress: func(n int64) { _ = progress.Add64(n) }}
 			var m *repository.Manifest
 			damaged := []api.Damage{}
 			if cmd.Flags().Changed("step") {
@@ -66,6 +69,7 @@ place.`,
 				m, passed, err = repo.Newest(cmd.Context(), lineage, target)
 				damaged = append(damaged, passed...)
 			}
+			_ = progress.Close() // only for people
 			for _, d := range damaged {
 				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: snapshot %s (step %d) is damaged: %s: %s\n", d.Snapshot, d.Step, d.Object, d.Reason)
 			}
@@ -92,7 +96,7 @@ place.`,
 	}
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
-	c.Flags().Var((*stepValue)(&step), "step", "step to restore (default: the newest)")
+	l.whole(c.Flags(), &step, "step", 0, 0, "step to restore (default: the newest)")
 	c.Flags().StringVar(&to, "to", "", "directory to restore into; made if missing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
@@ -100,14 +104,9 @@ place.`,
 
 // restoreStep restores a step's snapshot of the highest epoch that has it.
 func restoreStep(cmd *cobra.Command, repo *repository.Repository, lineage string, step int64, t repository.Target) (*repository.Manifest, error) {
-	list, err := repo.Snapshots(cmd.Context(), lineage)
+	s, err := find(cmd.Context(), repo, lineage, "", step)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("restore: %w", err)
 	}
-	for _, s := range list {
-		if s.Step == step {
-			return repo.Restore(cmd.Context(), s, t)
-		}
-	}
-	return nil, fmt.Errorf("restore: step %d of %s: %w; `checkpointer list` shows those that exist", step, lineage, repository.ErrNoSnapshot)
+	return repo.Restore(cmd.Context(), s, t)
 }

@@ -29,47 +29,42 @@ type saved struct {
 	CPUS        float64 `json:"cpu_s"` // user and system time of this process
 }
 
-func saveCommand() *cobra.Command {
+func saveCommand(l *line) *cobra.Command {
 	var (
 		flags   storeFlags
 		lineage string
 		step    int64
 		effort  string
-		workers int
+		workers int64
 		asJSON  bool
 	)
 	c := &cobra.Command{
 		Use:     "save PATH",
 		Short:   "Save a checkpoint, a file or a directory",
 		Example: "  checkpointer save ckpt_1200.pt --store file:///mnt/checkpoints --lineage default/train --step 1200",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usageError{fmt.Errorf("save takes one PATH, got %d", len(args))}
-			}
-			return nil
-		},
+		Args:    l.oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
-			if err := needLineage(lineage); err != nil {
-				return err
-			}
-			path, err := filepath.Abs(args[0])
-			if err != nil {
-				return err
-			}
-			if !cmd.Flags().Changed("step") {
-				n, ok := detect.Step(filepath.Base(path))
-				if !ok {
-					return usageError{fmt.Errorf("--step is missing and %q has no number in its name", filepath.Base(path))}
-				}
-				step = n
-			}
+			l.needLineage(lineage)
+			flags.check(l)
 			level, ok := efforts[effort]
 			if !ok {
-				return usageError{fmt.Errorf("--effort: %q is none of fast, auto, small", effort)}
+				l.fault("--effort: %q is none of fast, auto, small", effort)
 			}
-			if workers < 0 {
-				return usageError{fmt.Errorf("--workers: %d is negative", workers)}
+			path := ""
+			if len(args) == 1 {
+				var err error
+				if path, err = filepath.Abs(args[0]); err != nil {
+					return err
+				}
+				if n, ok := detect.Step(filepath.Base(path)); ok && !cmd.Flags().Changed("step") {
+					step = n
+				} else if !ok && !cmd.Flags().Changed("step") {
+					l.fault("--step is missing and %q has no number in its name", filepath.Base(path))
+				}
+			}
+			if err := l.err(); err != nil {
+				return err
 			}
 			tree, err := stage.Scan(filepath.Dir(path), filepath.Base(path))
 			if err != nil {
@@ -88,7 +83,7 @@ func saveCommand() *cobra.Command {
 				return err
 			}
 			progress := bar(cmd.ErrOrStderr(), tree.RawBytes(), "saving "+tree.Name())
-			w.Options.Effort, w.Options.Workers = level, workers
+			w.Options.Effort, w.Options.Workers = level, int(workers)
 			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), lineage, snapshot) }
 			w.Options.Progress = func(n int64) { _ = progress.Set64(n) }
 			p, err := w.Publish(cmd.Context(), step, tree, start)
@@ -112,9 +107,9 @@ func saveCommand() *cobra.Command {
 	}
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
-	c.Flags().Var((*stepValue)(&step), "step", "step of the training (default: the last number in PATH's name)")
+	l.whole(c.Flags(), &step, "step", 0, 0, "step of the training (default: the last number in PATH's name)")
 	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
-	c.Flags().IntVar(&workers, "workers", 0, "blocks coded at once (default: one per CPU)")
+	l.whole(c.Flags(), &workers, "workers", 0, 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }

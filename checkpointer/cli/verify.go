@@ -15,7 +15,7 @@ type verified struct {
 	repository.Report
 }
 
-func verifyCommand() *cobra.Command {
+func verifyCommand(l *line) *cobra.Command {
 	var (
 		flags   storeFlags
 		lineage string
@@ -25,9 +25,13 @@ func verifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Read and hash every object, and report what is damaged",
-		Args:  noArgs,
+		Example: `  checkpointer verify --store file:///mnt/checkpoints
+  checkpointer verify --consul http://127.0.0.1:8500 --lineage default/train --all`,
+		Args: l.noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLineage(lineage); err != nil {
+			l.checkLineage(lineage)
+			flags.check(l)
+			if err := l.err(); err != nil {
 				return err
 			}
 			repo, err := flags.open(cmd.Context(), false)

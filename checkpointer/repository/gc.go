@@ -16,6 +16,8 @@ import (
 type Retention struct {
 	Last  int   // so many of the newest; 0: none but the newest
 	Every int64 // in every span of so many steps, the newest; 0: none
+	// Pins says of snapshots whether they are to be taken for pinned, whatever the store says.
+	Pins map[string]bool
 }
 
 // Keep picks from snapshots of one lineage, newest first, those that a retention keeps; pinned ones are kept too. It
@@ -82,7 +84,10 @@ func (r *Repository) Unpin(ctx context.Context, s Snapshot) error {
 // If the intent was not there to be listed, then either the announcement was there to be seen, or the manifest is there
 // to be listed. An intent of an epoch that is not the newest counts for nothing: its writer cannot publish any more.
 func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
-	g, err := r.collect(ctx, lineage, keep, dry)
+	g, err := r.collect(ctx, lineage, keep, true)
+	if err == nil && !dry { // nothing is announced where damage forbids to remove anything
+		g, err = r.collect(ctx, lineage, keep, false)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage of %s: %w", lineage, err)
 	}
@@ -106,6 +111,7 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 	for _, p := range pins {
 		pinned[p.id] = true
 	}
+	maps.Copy(pinned, keep.Pins)
 	g := &Garbage{Lineage: lineage, Kept: keep.Keep(list, pinned), Snapshots: []string{}, Busy: []string{}}
 	doomed := map[string]bool{}
 	for _, s := range list {

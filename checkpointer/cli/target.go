@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/discovery"
+	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/store/sealed"
+)
+
+// lookTimeout bounds one question to Consul.
+const lookTimeout = 30 * time.Second
+
+// storeFlags are the flags that say which store, and with which key.
+type storeFlags struct {
+	url string
+	consulFlags
+	keyFlags
+}
+
+// consulFlags are the flags that say how to ask Consul.
+type consulFlags struct{ address, token, service string }
+
+// keyFlags say with which key a repository is encrypted.
+type keyFlags struct{ file string }
+
+func (f *storeFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.url, "store", "", "store URL, such as file:///absolute/path or s3://bucket/prefix")
+	f.consulFlags.add(c)
+	f.keyFlags.add(c)
+}
+
+func (f *consulFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.address, "consul", "", "address of a Consul agent to find the store with, such as http://127.0.0.1:8500")
+	c.Flags().StringVar(&f.token, "consul-token", "", "Consul token (default $CONSUL_HTTP_TOKEN)")
+	c.Flags().StringVar(&f.service, "service", "checkpoint-store", "Consul service of the stores")
+}
+
+func (f *keyFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.file, "key-file", "", "file with the key of an encrypted repository (default: the text in $"+sealed.KeyVariable+", if any)")
+}
+
+// load reads the key; nil if there is none.
+func (f *keyFlags) load() (*sealed.Key, error) { return sealed.LoadKey(f.file, os.Getenv) }
+
+func (f *consulFlags) config() api.ConsulConfig {
+	token := f.token
+	if token == "" {
+		token = os.Getenv("CONSUL_HTTP_TOKEN")
+	}
+	return api.ConsulConfig{Address: f.address, Token: token, Service: f.service}
+}
+
+// check notes what is wrong with the flags.
+func (f *storeFlags) check(l *line) {
+	switch {
+	case (f.url == "") == (f.address == ""):
+		l.fault("give exactly one of --store URL and --consul ADDRESS")
+	case f.url != "":
+		l.checkURL("--store", f.url)
+	default:
+		_, err := discovery.New(f.config())
+		l.check("--consul", err)
+	}
+}
+
+func (l *line) checkURL(flag, url string) {
+	_, _, err := store.Parse(url)
+	l.check(flag, err)
+}
+
+// open opens the repository that the flags name; with create, an empty store becomes one, an encrypted one if there is a
+// key.
+func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Repository, error) {
+	key, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	if f.url != "" {
+		return openURL(ctx, f.url, key, create)
+	}
+	urls, err := f.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, u := range urls {
+		r, err := openURL(ctx, u, key, create)
+		if err == nil {
+			return r, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// find asks Consul for the stores, preferred first.
+func (f *consulFlags) find(ctx context.Context) ([]string, error) {
+	finder, err := discovery.New(f.config())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	stores, err := finder.Stores(ctx)
+	if err != nil {
+		return nil, err
+	}
+	urls := make([]string, len(stores))
+	for i, s := range stores {
+		urls[i] = s.URL
+	}
+	return urls, nil
+}
+
+func openURL(ctx context.Context, url string, key *sealed.Key, create bool) (*repository.Repository, error) {
+	s, err := store.Open(url, create)
+	if err != nil {
+		return nil, err
+	}
+	if create && key != nil {
+		s, err = sealed.Create(ctx, s, *key)
+	} else {
+		s, err = sealed.Open(ctx, s, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return repository.Open(ctx, s, create)
+}
