@@ -202,7 +202,7 @@ func (v *view) packParts() []PackPart {
 func (v *view) sources() []SourcePart {
 	known := map[string]*SourcePart{}
 	of := func(pack string) *SourcePart {
-		id, _ := parsePackName(pack) // checked with the manifest
+		id, _, _ := parsePackName(pack) // checked with the manifest
 		if known[id] == nil {
 			known[id] = &SourcePart{Snapshot: id}
 		}

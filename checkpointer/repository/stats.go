@@ -115,7 +115,7 @@ func (r *Repository) usage(ctx context.Context, lineage string) (*Usage, error) 
 		}
 		for _, p := range v.manifest.Packs {
 			needed[p.Name] = true
-			if id, _ := parsePackName(p.Name); id == s.ID {
+			if id, _, _ := parsePackName(p.Name); id == s.ID {
 				own[p.Name] = true
 			}
 		}
@@ -152,7 +152,7 @@ func (v *view) stats() (SnapshotStats, error) {
 	own := map[string]bool{}
 	st.Stored = st.manifestBytes
 	for _, p := range v.manifest.Packs {
-		if id, _ := parsePackName(p.Name); id == v.snapshot.ID {
+		if id, _, _ := parsePackName(p.Name); id == v.snapshot.ID {
 			own[p.Name] = true
 			st.Stored += p.Bytes
 		}
