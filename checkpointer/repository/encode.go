@@ -76,8 +76,9 @@ type encoding struct {
 	// The collector's own.
 	builder  pack.Builder
 	manifest *Manifest
+	resumed  bool           // packs that are there already may be used
 	numbers  map[string]int // packs in the manifest
-	made     int            // packs made so far
+	made     int            // number of the next pack
 	pending  []waiting      // blocks in the open pack
 	blocks   []address
 	head     []address
@@ -287,7 +288,7 @@ func (e *encoding) flush() error {
 				}
 			}
 		}()
-		n, err := e.writer.repo.putPack(e.uploads, key, b)
+		n, err := e.writer.repo.putPack(e.uploads, key, b, e.resumed)
 		if err != nil {
 			e.cancel()
 			return err
@@ -311,8 +312,9 @@ func (e *encoding) addPack(p PackRef) int {
 	return n
 }
 
-// putPack uploads a pack. One of the same name has the same content: an earlier attempt uploaded it.
-func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content) (int64, error) {
+// putPack uploads a pack. One of the same name is what an earlier attempt uploaded: with reuse it is taken if it has the
+// same content and made anew if not; else the error is errTaken.
+func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content, reuse bool) (int64, error) {
 	for range 3 {
 		n, err := r.store.Put(ctx, key, io.NewSectionReader(c, 0, c.Size()))
 		if err == nil {
@@ -322,15 +324,21 @@ func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content) (
 		if !errors.Is(err, store.ErrExists) {
 			return 0, err
 		}
-		same, err := r.holds(ctx, key, c)
-		if same {
-			r.trusted.Store(key, true)
-			return 0, nil
+		if !reuse {
+			return 0, errTaken
 		}
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return 0, err
+		// Read twice before it is called damaged: a manifest may need it, and what failed may have been the reading.
+		for range 2 {
+			same, err := r.holds(ctx, key, c)
+			if same {
+				r.trusted.Store(key, true)
+				return 0, nil
+			}
+			if err != nil && !errors.Is(err, store.ErrNotFound) {
+				return 0, err
+			}
 		}
-		if err := r.store.Delete(ctx, key); err != nil { // damaged: nothing relies on it, or in vain
+		if err := r.store.Delete(ctx, key); err != nil {
 			return 0, err
 		}
 	}

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"nomad-spotter/checkpointer/store"
 )
@@ -54,13 +57,21 @@ type Garbage struct {
 	Busy      []string          `json:"busy"` // snapshots that a save at work relies on: they stay for now
 }
 
-// Pin keeps a snapshot whatever a retention says, until it is unpinned.
+// Pin keeps a snapshot whatever a retention says, until it is unpinned. It fails with ErrNoSnapshot when the snapshot is
+// gone or a collection is about to remove it.
 func (r *Repository) Pin(ctx context.Context, s Snapshot) error {
-	_, err := r.store.Put(ctx, lineageKey(s.Lineage, kindPins, s.ID), strings.NewReader(""))
-	if errors.Is(err, store.ErrExists) {
-		return nil
+	if _, err := r.store.Put(ctx, lineageKey(s.Lineage, kindPins, s.ID), strings.NewReader("")); err != nil && !errors.Is(err, store.ErrExists) {
+		return fmt.Errorf("pin snapshot %s of %s: %w", s.ID, s.Lineage, err)
 	}
-	return err
+	// In this order: a collection announces, then looks for pins.
+	gone, err := r.gone(ctx, s)
+	if err == nil && gone {
+		err = errors.Join(ErrNoSnapshot, r.Unpin(ctx, s))
+	}
+	if err != nil {
+		return fmt.Errorf("pin snapshot %s of %s: %w", s.ID, s.Lineage, err)
+	}
+	return nil
 }
 
 // Unpin ends a pin; that of a snapshot without one is no error.
@@ -68,153 +79,323 @@ func (r *Repository) Unpin(ctx context.Context, s Snapshot) error {
 	return r.store.Delete(ctx, lineageKey(s.Lineage, kindPins, s.ID))
 }
 
+// gone tells whether a snapshot has been removed or is being removed.
+func (r *Repository) gone(ctx context.Context, s Snapshot) (bool, error) {
+	switch _, err := r.store.Stat(ctx, manifestKey(s.Lineage, s.ID)); {
+	case errors.Is(err, store.ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	_, err := r.store.Stat(ctx, lineageKey(s.Lineage, kindRemoved, s.ID))
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ErrClaiming says that a collection came while a writer claimed its epoch: which snapshots count is not certain then.
+// Another collection a moment later does better; if the writer died, one after the next claim.
+var ErrClaiming = errors.New("a writer is claiming the lineage at the moment, nothing was removed: collect again later")
+
 // Collect removes what a retention does not keep of a lineage: snapshots, and packs that nothing needs any more, also
-// those that writers left that died. With dry it only says what it would remove.
+// those that writers left that died. With dry it only says what it would remove. Of the snapshots that a retention keeps,
+// one of which a pack is missing or has another length stands for none: the next older one is kept in its place as well.
 //
 // Writers may be at work. The order of things is what keeps their data:
 //
-//	collector                              writer (begin)
+//	collector                              writer
 //	lists the packs: only these may go     creates its intent, which names the snapshot it relies on
 //	announces each removal                 looks whether that one is being removed; if so it takes another
-//	reads the newest epoch                 makes packs
-//	lists the intents                      creates the manifest
-//	lists the snapshots                    looks for a newer epoch
-//	removes what nothing refers to         removes its intent
+//	lists the intents                      makes packs
+//	lists the snapshots                    creates the manifest
+//	removes what nothing refers to         looks for a newer epoch
+//	                                       removes its intent
 //
-// If the intent was not there to be listed, then either the announcement was there to be seen, or the manifest is there
-// to be listed. An intent of an epoch that is not the newest counts for nothing: its writer cannot publish any more.
+// There is an intent of a snapshot from before its first pack until after its manifest; a retry goes on under the intent
+// that the failed attempt left, or uses no pack that is there. So if no intent was there to be listed, then either the
+// announcement was there to be seen, or the manifest is there to be listed, or the pack was not there to be listed. An
+// intent counts for nothing once the claim of a newer epoch is complete: its snapshot will be hidden.
+//
+// For the same reason a claim must be complete before a removal is decided: only then it is certain which of the newest
+// snapshots count, and that there are as many as are to be kept.
 func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
-	g, err := r.collect(ctx, lineage, keep, true)
-	if err == nil && !dry { // nothing is announced where damage forbids to remove anything
-		g, err = r.collect(ctx, lineage, keep, false)
-	}
+	g, err := r.collect(ctx, lineage, keep, dry)
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage of %s: %w", lineage, err)
 	}
 	return g, nil
 }
 
+// collection is a collection at work.
+type collection struct {
+	repo      *Repository
+	garbage   *Garbage
+	packs     map[string]int64     // that may go: name to bytes
+	manifests map[string]*Manifest // that were read
+	doomed    map[string]bool      // snapshots that are to be removed
+}
+
 func (r *Repository) collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
-	packs, err := r.list(ctx, lineage, kindPacks)
+	if err := CheckLineage(lineage); err != nil {
+		return nil, err
+	}
+	c := &collection{
+		repo: r, garbage: &Garbage{Lineage: lineage, Kept: map[string]string{}, Snapshots: []string{}, Busy: []string{}},
+		manifests: map[string]*Manifest{}, doomed: map[string]bool{},
+	}
+	var err error
+	if c.packs, err = r.packSizes(ctx, lineage); err != nil {
+		return nil, err
+	}
+	// In this order: whoever claims after the epochs were listed sees the snapshots that were listed before.
+	keys, err := r.list(ctx, lineage, kindSnapshots, kindEpochs, kindSeen, kindRemoved)
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.Snapshots(ctx, lineage)
+	if !settled(keys) {
+		return nil, ErrClaiming
+	}
+	list := visible(keys)
+	slices.SortFunc(list, func(a, b Snapshot) int { return b.compare(a) })
+	pinned, err := r.pins(ctx, lineage, keep)
 	if err != nil {
 		return nil, err
 	}
-	pins, err := r.list(ctx, lineage, kindPins)
-	if err != nil {
+	if err := c.keep(ctx, list, keep, pinned); err != nil {
 		return nil, err
 	}
-	pinned := map[string]bool{}
-	for _, p := range pins {
-		pinned[p.id] = true
-	}
-	maps.Copy(pinned, keep.Pins)
-	g := &Garbage{Lineage: lineage, Kept: keep.Keep(list, pinned), Snapshots: []string{}, Busy: []string{}}
-	doomed := map[string]bool{}
 	for _, s := range list {
-		if g.Kept[s.ID] != "" {
-			continue
+		if c.garbage.Kept[s.ID] == "" {
+			c.doomed[s.ID] = true
 		}
-		doomed[s.ID] = true
-		if dry {
-			continue
-		}
-		_, err := r.store.Put(ctx, lineageKey(lineage, kindRemoved, s.ID), strings.NewReader(""))
-		if err != nil && !errors.Is(err, store.ErrExists) {
+	}
+	if !dry {
+		if err := c.announce(ctx, keep); err != nil {
 			return nil, err
 		}
 	}
-	return g, r.sweep(ctx, g, packs, doomed, dry)
+	snapshots, packs, err := c.sweep(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !dry {
+		err = c.remove(ctx, snapshots, packs)
+	}
+	return c.garbage, err
 }
 
-// sweep removes doomed snapshots, those whose removal an earlier collection has begun, and packs that are not needed.
-func (r *Repository) sweep(ctx context.Context, g *Garbage, packs []object, doomed map[string]bool, dry bool) error {
-	// Before the intents: one of an older epoch is dead only if its writer will see the newer epoch when it has published.
-	last, err := r.lastEpoch(ctx, g.Lineage)
-	if err != nil {
-		return err
-	}
-	intents, err := r.list(ctx, g.Lineage, kindSaves)
-	if err != nil {
-		return err
-	}
-	// After the intents: a save that was not seen there any more has published.
-	keys, err := r.list(ctx, g.Lineage, kindSnapshots, kindSeen, kindRemoved)
-	if err != nil {
-		return err
-	}
-	working, relied := openSaves(intents, last)
+// settled tells whether the newest claim is complete.
+func settled(keys []object) bool {
+	var claimed, seen uint64
 	for _, k := range keys {
-		if k.kind == kindRemoved {
-			doomed[k.id] = true
-		}
-	}
-	shown := map[string]bool{}
-	for _, s := range visible(keys) {
-		shown[s.ID] = true
-	}
-	needed := map[string]bool{}
-	var remove []string
-	for _, k := range keys {
-		if k.kind != kindSnapshots {
-			continue
-		}
-		epoch, step, err := parseID(k.id)
-		if err != nil {
-			continue
-		}
+		id, _, _ := strings.Cut(k.id, "-")
+		n, err := strconv.ParseUint(id, 10, 64)
 		switch {
-		case relied[k.id]:
-			if doomed[k.id] {
-				g.Busy = append(g.Busy, k.id)
+		case err != nil:
+		case k.kind == kindEpochs:
+			claimed = max(claimed, n)
+		case k.kind == kindSeen:
+			seen = max(seen, n)
+		}
+	}
+	return seen >= claimed
+}
+
+// packSizes lists the packs of a lineage: names to bytes.
+func (r *Repository) packSizes(ctx context.Context, lineage string) (map[string]int64, error) {
+	list, err := r.list(ctx, lineage, kindPacks)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]int64, len(list))
+	for _, p := range list {
+		out[p.id] = p.size
+	}
+	return out, nil
+}
+
+// pins returns the snapshots that are pinned.
+func (r *Repository) pins(ctx context.Context, lineage string, keep Retention) (map[string]bool, error) {
+	list, err := r.list(ctx, lineage, kindPins)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]bool, len(list))
+	for _, p := range list {
+		out[p.id] = true
+	}
+	maps.Copy(out, keep.Pins)
+	return out, nil
+}
+
+// keep decides what stays. Snapshots that lack something do not count, but stay as long as if they did.
+func (c *collection) keep(ctx context.Context, list []Snapshot, keep Retention, pinned map[string]bool) error {
+	present := c.packs
+	for sound := slices.Clone(list); ; {
+		var chosen []Snapshot
+		why := keep.Keep(sound, pinned)
+		for _, s := range sound {
+			if why[s.ID] != "" {
+				chosen = append(chosen, s)
+				c.garbage.Kept[s.ID] = why[s.ID]
 			}
-		case doomed[k.id], !shown[k.id] && epoch < last:
-			remove = append(remove, k.id)
-			continue
 		}
-		m, err := r.Manifest(ctx, Snapshot{Lineage: g.Lineage, ID: k.id, Epoch: epoch, Step: step})
-		var d *DamageError
-		if errors.As(err, &d) {
-			// What it needs is not known. Whoever mends it shall find as much as possible: nothing is removed.
-			return fmt.Errorf("nothing was removed: %w", d)
-		}
-		if errors.Is(err, ErrNoSnapshot) {
-			continue
-		}
-		if err != nil {
+		if err := c.read(ctx, chosen); err != nil {
 			return err
 		}
-		for _, p := range m.Packs {
-			needed[p.Name] = true
+		lacking := func(s Snapshot) bool { return why[s.ID] != "" && c.manifests[s.ID] != nil && lacks(c.manifests[s.ID], present) }
+		if !slices.ContainsFunc(sound, lacking) {
+			return nil
+		}
+		// Perhaps it was not there yet when the packs were listed.
+		var err error
+		if present, err = c.repo.packSizes(ctx, c.garbage.Lineage); err != nil {
+			return err
+		}
+		n := len(sound)
+		if sound = slices.DeleteFunc(sound, lacking); len(sound) == n {
+			return nil
 		}
 	}
-	var idle []object
-	for _, p := range packs {
-		id, _, ok := parsePackName(p.id)
-		if ok && !needed[p.id] && !working[id] {
-			idle = append(idle, p)
-		}
-	}
-	g.Snapshots = append(g.Snapshots, remove...)
-	g.Packs = len(idle)
-	for _, p := range idle {
-		g.Bytes += p.size
-	}
-	if dry {
-		return nil
-	}
-	return r.remove(ctx, g.Lineage, remove, idle, doomed)
 }
 
-// openSaves returns the snapshots that writers of the newest epoch are at work on, and those that they rely on.
-func openSaves(intents []object, last uint64) (working, relied map[string]bool) {
+// lacks tells whether a pack that a snapshot needs is missing or has another length.
+func lacks(m *Manifest, present map[string]int64) bool {
+	return slices.ContainsFunc(m.Packs, func(p PackRef) bool {
+		size, ok := present[p.Name]
+		return !ok || size != p.Bytes
+	})
+}
+
+// parallelReads is how many manifests are read at once.
+const parallelReads = 8
+
+// read reads the manifests of snapshots that were not read yet. When one is damaged, what it needs is not known; whoever
+// mends it shall find as much as possible: nothing is removed.
+func (c *collection) read(ctx context.Context, list []Snapshot) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallelReads)
+	got := make([]*Manifest, len(list))
+	for i, s := range list {
+		if c.manifests[s.ID] != nil {
+			continue
+		}
+		g.Go(func() error {
+			m, err := c.repo.Manifest(ctx, s)
+			var d *DamageError
+			switch {
+			case errors.As(err, &d):
+				return fmt.Errorf("nothing was removed: %w", d)
+			case errors.Is(err, ErrNoSnapshot): // another collection has removed it
+			case err != nil:
+				return err
+			}
+			got[i] = m
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, s := range list {
+		if got[i] != nil {
+			got[i].Blocks, got[i].Layout = nil, nil // only the packs matter
+			c.manifests[s.ID] = got[i]
+		}
+	}
+	return nil
+}
+
+// announce says which snapshots are going to be removed, and spares those that were pinned meanwhile.
+func (c *collection) announce(ctx context.Context, keep Retention) error {
+	lineage := c.garbage.Lineage
+	for _, id := range slices.Sorted(maps.Keys(c.doomed)) {
+		_, err := c.repo.store.Put(ctx, lineageKey(lineage, kindRemoved, id), strings.NewReader(""))
+		if err != nil && !errors.Is(err, store.ErrExists) {
+			return err
+		}
+	}
+	pinned, err := c.repo.pins(ctx, lineage, keep)
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(pinned)) {
+		if !pinned[id] || !c.doomed[id] {
+			continue
+		}
+		if err := c.repo.store.Delete(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
+			return err
+		}
+		delete(c.doomed, id)
+		c.garbage.Kept[id] = "pinned"
+	}
+	return nil
+}
+
+// sweep picks what is to be deleted: doomed snapshots, those whose removal an earlier collection has begun, those that
+// never count, and packs that are not needed.
+func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err error) {
+	g := c.garbage
+	// In this order: a save that has no intent any more has published.
+	keys, err := c.repo.list(ctx, g.Lineage, kindSaves, kindSnapshots, kindSeen, kindRemoved)
+	if err != nil {
+		return nil, nil, err
+	}
+	claims := sightings(keys)
+	working, relied := openSaves(g.Lineage, keys, claims)
+	for _, k := range keys {
+		if k.kind == kindRemoved {
+			c.doomed[k.id] = true
+		}
+	}
+	var stay []Snapshot
+	for _, k := range keys {
+		epoch, step, err := parseID(k.id)
+		if k.kind != kindSnapshots || err != nil {
+			continue
+		}
+		s := Snapshot{Lineage: g.Lineage, ID: k.id, Epoch: epoch, Step: step}
+		busy := relied[k.id] || working[k.id]
+		switch {
+		case busy && c.doomed[k.id]:
+			g.Busy = append(g.Busy, k.id)
+		case busy:
+		case c.doomed[k.id], claims.hide(s):
+			snapshots = append(snapshots, k.id)
+			continue
+		}
+		stay = append(stay, s)
+	}
+	if err := c.read(ctx, stay); err != nil {
+		return nil, nil, err
+	}
+	needed := map[string]bool{}
+	for _, s := range stay {
+		if m := c.manifests[s.ID]; m != nil {
+			for _, p := range m.Packs {
+				needed[p.Name] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.packs)) {
+		if id, _, ok := parsePackName(name); ok && !needed[name] && !working[id] {
+			packs = append(packs, name)
+			g.Bytes += c.packs[name]
+		}
+	}
+	g.Snapshots = append(g.Snapshots, snapshots...)
+	g.Packs = len(packs)
+	return snapshots, packs, nil
+}
+
+// openSaves returns the snapshots that writers are at work on, and those that they rely on.
+func openSaves(lineage string, keys []object, claims sighted) (working, relied map[string]bool) {
 	working, relied = map[string]bool{}, map[string]bool{}
-	for _, k := range intents {
+	for _, k := range keys {
 		id, parent, _ := strings.Cut(k.id, ".")
-		if epoch, _, err := parseID(id); err == nil && epoch >= last {
+		epoch, _, err := parseID(id)
+		if k.kind == kindSaves && err == nil && !claims.over(Snapshot{Lineage: lineage, Epoch: epoch}) {
 			working[id], relied[parent] = true, true
 		}
 	}
@@ -223,24 +404,23 @@ func openSaves(intents []object, last uint64) (working, relied map[string]bool) 
 
 // remove deletes manifests, then packs, then the announcements, so that a crash at any point leaves what the next
 // collection goes on with.
-func (r *Repository) remove(ctx context.Context, lineage string, snapshots []string, packs []object, doomed map[string]bool) error {
+func (c *collection) remove(ctx context.Context, snapshots, packs []string) error {
+	lineage, s := c.garbage.Lineage, c.repo.store
 	for _, id := range snapshots {
-		if err := r.store.Delete(ctx, manifestKey(lineage, id)); err != nil {
+		if err := s.Delete(ctx, manifestKey(lineage, id)); err != nil {
 			return err
 		}
 	}
-	for _, p := range packs {
-		if err := r.store.Delete(ctx, packKey(lineage, p.id)); err != nil {
+	for _, name := range packs {
+		if err := s.Delete(ctx, packKey(lineage, name)); err != nil {
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(doomed)) {
-		if !slices.Contains(snapshots, id) {
-			if _, err := r.store.Stat(ctx, manifestKey(lineage, id)); err == nil {
-				continue // busy: the announcement stays
-			}
+	for _, id := range slices.Sorted(maps.Keys(c.doomed)) {
+		if slices.Contains(c.garbage.Busy, id) {
+			continue // the announcement stays
 		}
-		if err := r.store.Delete(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
+		if err := s.Delete(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
 			return err
 		}
 	}

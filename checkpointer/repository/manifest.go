@@ -186,6 +186,15 @@ func parsePackName(name string) (snapshot string, sum pack.Sum, ok bool) {
 	return snapshot, sum, packName(snapshot, n, sum) == name
 }
 
+// packNumber returns the number of a pack among those of its snapshot; name is one that parsePackName takes.
+func packNumber(name string) int {
+	n, err := strconv.Atoi(strings.Split(name, "-")[2])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") && len(name) <= 255 && utf8.ValidString(name)
 }

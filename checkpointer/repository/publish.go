@@ -22,8 +22,9 @@ type Writer struct {
 	Options Options
 
 	repo       *Repository
-	unreported int64 // bytes written for no snapshot in particular
-	cleaned    bool  // what earlier attempts of this epoch left is gone
+	unreported int64    // bytes written for no snapshot in particular
+	cleaned    bool     // what earlier attempts of this epoch left is gone
+	intents    []string // keys of the intents of the save at work
 }
 
 // Published tells what a publication did.
@@ -61,25 +62,34 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 		return p, err
 	}
 	defer func() { w.cleaned = w.cleaned && err == nil }()
-	base, intent, err := w.begin(ctx, m.ID())
+	base, resumed, err := w.begin(ctx, m.ID())
 	if err != nil {
 		return p, err
 	}
-	e := &encoding{
-		writer: w, opts: w.Options, id: m.ID(), src: r, layout: lay, plan: layout.Plan(lay), manifest: m, numbers: map[string]int{},
-		bases: map[address]bool{},
-	}
+	var par *parent
 	if base != nil {
-		if e.parent, err = w.parent(base); err != nil {
+		if par, err = w.parent(base); err != nil {
 			return p, err
 		}
-		e.match = e.parent.places.Match(lay, e.plan, step)
-		if e.parent.local != nil {
-			defer func() { err = errors.Join(err, e.parent.local.close()) }()
+		if par.local != nil {
+			defer func() { err = errors.Join(err, par.local.close()) }()
 		}
 	}
+	e := w.encoding(m, r, lay, par)
+	e.resumed = resumed
 	err = e.run(ctx)
 	w.unreported += e.stored
+	if errors.Is(err, errTaken) {
+		if e.made, err = w.unused(ctx, m.ID()); err != nil {
+			return p, err
+		}
+		made := e.made
+		m.Packs = m.Packs[:0]
+		e = w.encoding(m, r, lay, par)
+		e.made = made
+		err = e.run(ctx)
+		w.unreported += e.stored
+	}
 	if err != nil {
 		return p, err
 	}
@@ -91,12 +101,43 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 	if err != nil {
 		return p, err
 	}
-	if err := w.repo.store.Delete(ctx, intent); err != nil {
+	w.unreported += n
+	if err := w.end(ctx); err != nil {
 		return p, err
 	}
-	p = Published{ID: m.ID(), RawBytes: m.RawBytes, StoredBytes: w.unreported + n}
+	p = Published{ID: m.ID(), RawBytes: m.RawBytes, StoredBytes: w.unreported}
 	w.unreported = 0
 	return p, nil
+}
+
+// encoding prepares a save.
+func (w *Writer) encoding(m *Manifest, r *reader, lay *layout.Layout, par *parent) *encoding {
+	e := &encoding{
+		writer: w, opts: w.Options, id: m.ID(), src: r, layout: lay, plan: layout.Plan(lay), parent: par, manifest: m,
+		numbers: map[string]int{}, bases: map[address]bool{},
+	}
+	if par != nil {
+		e.match = par.places.Match(lay, e.plan, m.Step)
+	}
+	return e
+}
+
+// errTaken says that a pack of that name is there which a collection may be about to remove.
+var errTaken = errors.New("there is a pack of that name")
+
+// unused returns a number that no pack of a snapshot has.
+func (w *Writer) unused(ctx context.Context, id string) (int, error) {
+	packs, err := w.repo.list(ctx, w.Lineage, kindPacks)
+	if err != nil {
+		return 0, err
+	}
+	next := 0
+	for _, p := range packs {
+		if of, _, ok := parsePackName(p.id); ok && of == id {
+			next = max(next, packNumber(p.id)+1)
+		}
+	}
+	return next, nil
 }
 
 // finish completes the manifest.
@@ -205,67 +246,96 @@ func (v *view) equal(o *view) bool {
 }
 
 // begin says in the store that a save is under way and what it relies on, so that nothing of that is removed, and returns
-// the snapshot to code against, if there is one. It is the first half of a protocol with Remove (gc.go): the writer
-// creates its intent, then looks for removals; a removal is announced, then looks for intents. One of the two sees the other.
-func (w *Writer) begin(ctx context.Context, id string) (base *view, intent string, err error) {
-	if err := w.clean(ctx); err != nil {
-		return nil, "", err
+// the snapshot to code against, if there is one. It is the first half of a protocol with Collect (gc.go): the writer
+// creates its intent, then looks for removals; a removal is announced, then looks for intents. One of the two sees the
+// other.
+//
+// resumed tells that an earlier attempt's intent was there when this one's came: packs that it left have been protected
+// all the time, and may be used. Other packs of the snapshot may be on a collection's list already.
+func (w *Writer) begin(ctx context.Context, id string) (base *view, resumed bool, err error) {
+	w.intents = nil
+	if err := w.clean(ctx, id); err != nil {
+		return nil, false, err
+	}
+	resumed = len(w.intents) > 0
+	list, err := w.repo.Snapshots(ctx, w.Lineage)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, s := range list {
+		if err := w.intend(ctx, id, s.ID); err != nil {
+			return nil, false, err
+		}
+		if base, err = w.usable(ctx, s); err != nil {
+			return nil, false, err
+		}
+		if base != nil {
+			break
+		}
+	}
+	if base == nil {
+		if err := w.intend(ctx, id, noParent); err != nil {
+			return nil, false, err
+		}
 	}
 	if _, err := w.repo.store.Stat(ctx, lineageKey(w.Lineage, kindRemoved, id)); !errors.Is(err, store.ErrNotFound) {
 		if err == nil {
-			err = fmt.Errorf("%w: it is being removed", ErrConflict)
+			err = errors.Join(fmt.Errorf("%w: it is being removed", ErrConflict), w.end(ctx))
 		}
-		return nil, "", err
+		return nil, false, err
 	}
-	list, err := w.repo.Snapshots(ctx, w.Lineage)
-	if err != nil {
-		return nil, "", err
-	}
-	for _, s := range list {
-		intent, err := w.intend(ctx, id, s.ID)
-		if err != nil {
-			return nil, "", err
-		}
-		v, err := w.usable(ctx, s)
-		if err != nil {
-			return nil, "", err
-		}
-		if v != nil {
-			return v, intent, nil
-		}
-		if err := w.repo.store.Delete(ctx, intent); err != nil {
-			return nil, "", err
-		}
-	}
-	intent, err = w.intend(ctx, id, noParent)
-	return nil, intent, err
+	return base, resumed, nil
 }
 
 // noParent stands for a snapshot in the intent of a save that relies on none.
 const noParent = "none"
 
-func (w *Writer) intend(ctx context.Context, id, parent string) (string, error) {
+func (w *Writer) intend(ctx context.Context, id, parent string) error {
 	key := lineageKey(w.Lineage, kindSaves, id+"."+parent)
 	_, err := w.repo.store.Put(ctx, key, strings.NewReader(""))
-	if errors.Is(err, store.ErrExists) {
-		err = nil
+	if err != nil && !errors.Is(err, store.ErrExists) {
+		return err
 	}
-	return key, err
+	if !slices.Contains(w.intents, key) {
+		w.intents = append(w.intents, key)
+	}
+	return nil
 }
 
-// clean removes the intents that dead writers left: those of older epochs, and this epoch's own from before a restart.
-func (w *Writer) clean(ctx context.Context) error {
+// end removes the intents of a save: not before it is over, so that there is one from its first effect to its last.
+func (w *Writer) end(ctx context.Context) error {
+	for _, key := range w.intents {
+		if err := w.repo.store.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	w.intents = nil
+	return nil
+}
+
+// clean removes the intents that dead writers left: those of older epochs, and this epoch's own from before a restart or a
+// failure. Those of the snapshot that is about to be saved stay until it is.
+func (w *Writer) clean(ctx context.Context, id string) error {
 	if w.cleaned {
 		return nil
 	}
-	keys, err := w.repo.list(ctx, w.Lineage, kindSaves)
+	keys, err := w.repo.list(ctx, w.Lineage, kindSaves, kindSeen)
 	if err != nil {
 		return err
 	}
+	claims := sightings(keys)
 	for _, k := range keys {
-		id, _, _ := strings.Cut(k.id, ".")
-		if epoch, _, err := parseID(id); err == nil && epoch <= w.Epoch {
-			if err := w.repo.store.Delete(ctx, lineageKey(w.Lineage, kindSaves, k.id)); err != nil {
+		of, _, _ := strings.Cut(k.id, ".")
+		epoch, _, err := parseID(of)
+		if k.kind != kindSaves || err != nil {
+			continue
+		}
+		key := lineageKey(w.Lineage, kindSaves, k.id)
+		switch {
+		case of == id:
+			w.intents = append(w.intents, key)
+		case epoch == w.Epoch, claims.over(Snapshot{Lineage: w.Lineage, Epoch: epoch}):
+			if err := w.repo.store.Delete(ctx, key); err != nil {
 				return err
 			}
 		}

@@ -215,44 +215,73 @@ func (r *Repository) list(ctx context.Context, lineage string, kinds ...string) 
 // visible picks the snapshots that count: not those that an old epoch published after a newer one had begun, nor those
 // that are being removed.
 func visible(keys []object) []Snapshot {
-	var all []Snapshot
-	seen := map[string]map[uint64]Snapshot{} // lineage to epoch to the newest snapshot that its claimant saw
+	claims := sightings(keys)
 	removed := map[[2]string]bool{}
 	for _, k := range keys {
-		switch k.kind {
-		case kindSnapshots:
-			if epoch, step, err := parseID(k.id); err == nil {
-				all = append(all, Snapshot{Lineage: k.lineage, ID: k.id, Epoch: epoch, Step: step})
-			}
-		case kindRemoved:
+		if k.kind == kindRemoved {
 			removed[[2]string{k.lineage, k.id}] = true
-		case kindSeen:
-			claim, last, _ := strings.Cut(k.id, "-")
-			n, err := strconv.ParseUint(claim, 10, 64)
-			if err != nil {
-				continue
-			}
-			if seen[k.lineage] == nil {
-				seen[k.lineage] = map[uint64]Snapshot{}
-			}
-			epoch, step, err := parseID(last)
-			if err != nil {
-				epoch, step = 0, 0 // it saw none
-			}
-			seen[k.lineage][n] = Snapshot{Epoch: epoch, Step: step}
 		}
 	}
 	var out []Snapshot
-	for _, s := range all {
-		hidden := removed[[2]string{s.Lineage, s.ID}]
-		for epoch, last := range seen[s.Lineage] {
-			hidden = hidden || epoch > s.Epoch && s.compare(last) > 0
+	for _, k := range keys {
+		epoch, step, err := parseID(k.id)
+		if k.kind != kindSnapshots || err != nil {
+			continue
 		}
-		if !hidden {
+		s := Snapshot{Lineage: k.lineage, ID: k.id, Epoch: epoch, Step: step}
+		if !removed[[2]string{k.lineage, k.id}] && !claims.hide(s) {
 			out = append(out, s)
 		}
 	}
 	return out
+}
+
+// sighted is what claims recorded: lineage to epoch to the newest snapshot that its claimant saw.
+type sighted map[string]map[uint64]Snapshot
+
+func sightings(keys []object) sighted {
+	out := sighted{}
+	for _, k := range keys {
+		if k.kind != kindSeen {
+			continue
+		}
+		claim, last, _ := strings.Cut(k.id, "-")
+		n, err := strconv.ParseUint(claim, 10, 64)
+		if err != nil {
+			continue
+		}
+		if out[k.lineage] == nil {
+			out[k.lineage] = map[uint64]Snapshot{}
+		}
+		epoch, step, err := parseID(last)
+		if err != nil {
+			epoch, step = 0, 0 // it saw none
+		}
+		out[k.lineage][n] = Snapshot{Epoch: epoch, Step: step}
+	}
+	return out
+}
+
+// hide tells whether a snapshot does not count, now and for ever: a newer epoch had begun without it.
+func (c sighted) hide(s Snapshot) bool {
+	for epoch, last := range c[s.Lineage] {
+		if epoch > s.Epoch && s.compare(last) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// over tells whether the writer of a snapshot that is not there yet cannot publish it any more: a newer epoch has begun. If
+// it does so all the same, because it was held up in between, it does not call the snapshot durable, and that one is
+// hidden, or at least not the newest.
+func (c sighted) over(s Snapshot) bool {
+	for epoch := range c[s.Lineage] {
+		if epoch > s.Epoch {
+			return true
+		}
+	}
+	return false
 }
 
 // compare orders snapshots of a lineage by (epoch, step), never by clock.
