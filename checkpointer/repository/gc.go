@@ -60,7 +60,7 @@ type Garbage struct {
 // Pin keeps a snapshot whatever a retention says, until it is unpinned. It fails with ErrNoSnapshot when the snapshot is
 // gone or a collection is about to remove it.
 func (r *Repository) Pin(ctx context.Context, s Snapshot) error {
-	if _, err := r.store.Put(ctx, lineageKey(s.Lineage, kindPins, s.ID), strings.NewReader("")); err != nil && !errors.Is(err, store.ErrExists) {
+	if _, err := r.store.Put(ctx, lineageKey(s.Lineage, kindPins, stepOf(s.ID)), strings.NewReader("")); err != nil && !errors.Is(err, store.ErrExists) {
 		return fmt.Errorf("pin snapshot %s of %s: %w", s.ID, s.Lineage, err)
 	}
 	// In this order: a collection announces, then looks for pins.
@@ -76,18 +76,20 @@ func (r *Repository) Pin(ctx context.Context, s Snapshot) error {
 
 // Unpin ends a pin; that of a snapshot without one is no error.
 func (r *Repository) Unpin(ctx context.Context, s Snapshot) error {
-	return r.store.Delete(ctx, lineageKey(s.Lineage, kindPins, s.ID))
+	return r.store.Delete(ctx, lineageKey(s.Lineage, kindPins, stepOf(s.ID)))
 }
 
 // gone tells whether a snapshot has been removed or is being removed.
 func (r *Repository) gone(ctx context.Context, s Snapshot) (bool, error) {
-	switch _, err := r.store.Stat(ctx, manifestKey(s.Lineage, s.ID)); {
-	case errors.Is(err, store.ErrNotFound):
-		return true, nil
-	case err != nil:
-		return false, err
+	for _, p := range s.Parts() {
+		switch _, err := r.store.Stat(ctx, manifestKey(p.Lineage, p.ID)); {
+		case errors.Is(err, store.ErrNotFound):
+			return true, nil
+		case err != nil:
+			return false, err
+		}
 	}
-	_, err := r.store.Stat(ctx, lineageKey(s.Lineage, kindRemoved, s.ID))
+	_, err := r.store.Stat(ctx, lineageKey(s.Lineage, kindRemoved, stepOf(s.ID)))
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
@@ -117,6 +119,10 @@ var ErrClaiming = errors.New("a writer is claiming the lineage at the moment, no
 // announcement was there to be seen, or the manifest is there to be listed, or the pack was not there to be listed. An
 // intent counts for nothing once the claim of a newer epoch is complete: its snapshot will be hidden.
 //
+// A step of a gang that is incomplete and older than the newest complete snapshot goes too. That is announced in a place of
+// its own, which says nothing about a snapshot that has become complete in between: that one stays. The announcement lasts
+// until nothing incomplete is left of the step, so that a rank that comes late sees it whoever has announced it.
+//
 // For the same reason a claim must be complete before a removal is decided: only then it is certain which of the newest
 // snapshots count, and that there are as many as are to be kept.
 func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
@@ -132,8 +138,10 @@ type collection struct {
 	repo      *Repository
 	garbage   *Garbage
 	packs     map[string]int64     // that may go: name to bytes
-	manifests map[string]*Manifest // that were read
+	manifests map[string]*Manifest // that were read, of parts
 	doomed    map[string]bool      // snapshots that are to be removed
+	stale     map[string]bool      // what is to be removed if it still is incomplete
+	announced []string             // such, by this or an earlier collection, of which nothing incomplete will be left
 }
 
 func (r *Repository) collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
@@ -156,7 +164,8 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 	if !settled(keys) {
 		return nil, ErrClaiming
 	}
-	list := visible(keys)
+	list, incomplete := gather(keys)
+	c.stale = stale(list, incomplete)
 	slices.SortFunc(list, func(a, b Snapshot) int { return b.compare(a) })
 	pinned, err := r.pins(ctx, lineage, keep)
 	if err != nil {
@@ -237,14 +246,18 @@ func (c *collection) keep(ctx context.Context, list []Snapshot, keep Retention, 
 		why := keep.Keep(sound, pinned)
 		for _, s := range sound {
 			if why[s.ID] != "" {
-				chosen = append(chosen, s)
+				chosen = append(chosen, s.Parts()...)
 				c.garbage.Kept[s.ID] = why[s.ID]
 			}
 		}
 		if err := c.read(ctx, chosen); err != nil {
 			return err
 		}
-		lacking := func(s Snapshot) bool { return why[s.ID] != "" && c.manifests[s.ID] != nil && lacks(c.manifests[s.ID], present) }
+		lacking := func(s Snapshot) bool {
+			return why[s.ID] != "" && slices.ContainsFunc(s.Parts(), func(p Snapshot) bool {
+				return c.manifests[p.ID] != nil && lacks(c.manifests[p.ID], present)
+			})
+		}
 		if !slices.ContainsFunc(sound, lacking) {
 			return nil
 		}
@@ -316,6 +329,12 @@ func (c *collection) announce(ctx context.Context, keep Retention) error {
 			return err
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(c.stale)) {
+		_, err := c.repo.store.Put(ctx, lineageKey(lineage, kindStale, id), strings.NewReader(""))
+		if err != nil && !errors.Is(err, store.ErrExists) {
+			return err
+		}
+	}
 	pinned, err := c.repo.pins(ctx, lineage, keep)
 	if err != nil {
 		return err
@@ -333,12 +352,12 @@ func (c *collection) announce(ctx context.Context, keep Retention) error {
 	return nil
 }
 
-// sweep picks what is to be deleted: doomed snapshots, those whose removal an earlier collection has begun, those that
-// never count, and packs that are not needed.
+// sweep picks what is to be deleted, parts and packs: doomed snapshots, those whose removal an earlier collection has
+// begun, those that never count, and packs that are not needed.
 func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err error) {
 	g := c.garbage
 	// In this order: a save that has no intent any more has published.
-	keys, err := c.repo.list(ctx, g.Lineage, kindSaves, kindSnapshots, kindSeen, kindRemoved)
+	keys, err := c.repo.list(ctx, g.Lineage, kindSaves, kindSnapshots, kindSeen, kindRemoved, kindStale)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -349,23 +368,36 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 			c.doomed[k.id] = true
 		}
 	}
+	whole := map[string]bool{}
+	for _, s := range visible(keys) {
+		whole[s.ID] = true
+	}
 	var stay []Snapshot
+	rest := map[string]bool{} // incomplete, and not removed
 	for _, k := range keys {
-		epoch, step, err := parseID(k.id)
+		p, err := parsePart(k.id)
 		if k.kind != kindSnapshots || err != nil {
 			continue
 		}
-		s := Snapshot{Lineage: g.Lineage, ID: k.id, Epoch: epoch, Step: step}
-		busy := relied[k.id] || working[k.id]
+		s := Snapshot{Lineage: g.Lineage, ID: k.id, Epoch: p.epoch, Step: p.step}
+		id := stepOf(k.id)
+		busy := relied[id] || working[id]
 		switch {
-		case busy && c.doomed[k.id]:
-			g.Busy = append(g.Busy, k.id)
+		case busy && c.doomed[id]:
+			g.Busy = append(g.Busy, id)
 		case busy:
-		case c.doomed[k.id], claims.hide(s):
+		case c.doomed[id], claims.hide(s), c.stale[id] && !whole[id]:
 			snapshots = append(snapshots, k.id)
+			g.Snapshots = append(g.Snapshots, id)
 			continue
 		}
 		stay = append(stay, s)
+		rest[id] = !whole[id]
+	}
+	for _, k := range keys {
+		if k.kind == kindStale && !rest[k.id] {
+			c.announced = append(c.announced, k.id)
+		}
 	}
 	if err := c.read(ctx, stay); err != nil {
 		return nil, nil, err
@@ -379,24 +411,26 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.packs)) {
-		if id, _, ok := parsePackName(name); ok && !needed[name] && !working[id] {
+		if id, _, ok := parsePackName(name); ok && !needed[name] && !working[stepOf(id)] {
 			packs = append(packs, name)
 			g.Bytes += c.packs[name]
 		}
 	}
-	g.Snapshots = append(g.Snapshots, snapshots...)
+	slices.Sort(g.Snapshots)
+	slices.Sort(g.Busy)
+	g.Snapshots, g.Busy = slices.Compact(g.Snapshots), slices.Compact(g.Busy)
 	g.Packs = len(packs)
 	return snapshots, packs, nil
 }
 
-// openSaves returns the snapshots that writers are at work on, and those that they rely on.
+// openSaves returns the snapshots that writers are at work on, be it one rank of many, and those that they rely on.
 func openSaves(lineage string, keys []object, claims sighted) (working, relied map[string]bool) {
 	working, relied = map[string]bool{}, map[string]bool{}
 	for _, k := range keys {
 		id, parent, _ := strings.Cut(k.id, ".")
-		epoch, _, err := parseID(id)
-		if k.kind == kindSaves && err == nil && !claims.over(Snapshot{Lineage: lineage, Epoch: epoch}) {
-			working[id], relied[parent] = true, true
+		p, err := parsePart(id)
+		if k.kind == kindSaves && err == nil && !claims.over(Snapshot{Lineage: lineage, Epoch: p.epoch}) {
+			working[stepOf(id)], relied[stepOf(parent)] = true, true
 		}
 	}
 	return working, relied
@@ -421,6 +455,11 @@ func (c *collection) remove(ctx context.Context, snapshots, packs []string) erro
 			continue // the announcement stays
 		}
 		if err := s.Delete(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
+			return err
+		}
+	}
+	for _, id := range c.announced {
+		if err := s.Delete(ctx, lineageKey(lineage, kindStale, id)); err != nil {
 			return err
 		}
 	}

@@ -42,6 +42,8 @@ type Manifest struct {
 	Lineage  string    `json:"lineage"`
 	Epoch    uint64    `json:"epoch"`
 	Step     int64     `json:"step"`
+	Rank     int       `json:"rank,omitempty"`  // of a gang
+	Ranks    int       `json:"ranks,omitempty"` // of the gang, from 2 on; 0: there is none
 	Name     string    `json:"name"` // base name of the checkpoint
 	Created  time.Time `json:"created"`
 	RawBytes int64     `json:"raw_bytes"` // size of the checkpoint's files
@@ -51,8 +53,8 @@ type Manifest struct {
 	Blocks   []Run     `json:"blocks"` // blocks of the content, in the order of the layout's plan
 }
 
-// ID is the snapshot's name within its lineage.
-func (m *Manifest) ID() string { return snapshotID(m.Epoch, m.Step) }
+// ID is the snapshot's name within its lineage; that of a part where there are ranks.
+func (m *Manifest) ID() string { return part{m.Epoch, m.Step, m.Rank, m.Ranks}.String() }
 
 func snapshotID(epoch uint64, step int64) string { return fmt.Sprintf("%08d-%012d", epoch, step) }
 
@@ -124,6 +126,8 @@ func (m *Manifest) check() error {
 		return errors.New("epoch is 0")
 	case m.Step < 0:
 		return fmt.Errorf("step %d is negative", m.Step)
+	case m.Ranks == 1 || CheckRank(m.Rank, m.Ranks) != nil:
+		return fmt.Errorf("rank %d of %d", m.Rank, m.Ranks)
 	case !validName(m.Name):
 		return fmt.Errorf("name %q is not a file name in UTF-8", m.Name)
 	case m.RawBytes < 0 || m.Files < 0 || m.Files > layout.MaxEntries:
@@ -179,7 +183,7 @@ func parsePackName(name string) (snapshot string, sum pack.Sum, ok bool) {
 	n, err := strconv.Atoi(parts[2])
 	b, herr := hex.DecodeString(parts[3])
 	snapshot = parts[0] + "-" + parts[1]
-	if _, _, ierr := parseID(snapshot); err != nil || herr != nil || ierr != nil || n < 0 {
+	if _, ierr := parsePart(snapshot); err != nil || herr != nil || ierr != nil || n < 0 {
 		return "", sum, false
 	}
 	sum = pack.Sum(b)

@@ -19,6 +19,8 @@ import (
 type Writer struct {
 	Lineage string
 	Epoch   uint64
+	Rank    int // of a gang
+	Ranks   int // of the gang, which all are given one epoch; 0 or 1: there is none
 	Options Options
 
 	repo       *Repository
@@ -29,9 +31,10 @@ type Writer struct {
 
 // Published tells what a publication did.
 type Published struct {
-	ID          string
+	ID          string // with several ranks, of this rank's part
 	RawBytes    int64
 	StoredBytes int64 // new bytes in the store, metadata included
+	Complete    bool  // with several ranks, whether the other parts are there as well
 }
 
 // Publish makes a snapshot of src durable. It fails with ErrSuperseded when a newer epoch exists. Publishing the same
@@ -46,6 +49,12 @@ func (w *Writer) Publish(ctx context.Context, step int64, src Source, now time.T
 
 func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.Time) (p Published, err error) {
 	m := &Manifest{Format: Format, Lineage: w.Lineage, Epoch: w.Epoch, Step: step, Name: src.Name(), Created: now.UTC(), Packs: []PackRef{}, Blocks: []Run{}}
+	if err := CheckRank(w.Rank, w.Ranks); err != nil {
+		return p, err
+	}
+	if w.Ranks > 1 {
+		m.Rank, m.Ranks = w.Rank, w.Ranks
+	}
 	if !validName(m.Name) {
 		return p, fmt.Errorf("name %q is not a file name in UTF-8", m.Name)
 	}
@@ -62,7 +71,7 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 		return p, err
 	}
 	defer func() { w.cleaned = w.cleaned && err == nil }()
-	base, resumed, err := w.begin(ctx, m.ID())
+	base, resumed, err := w.begin(ctx, m.ID(), step)
 	if err != nil {
 		return p, err
 	}
@@ -105,7 +114,11 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 	if err := w.end(ctx); err != nil {
 		return p, err
 	}
-	p = Published{ID: m.ID(), RawBytes: m.RawBytes, StoredBytes: w.unreported}
+	complete, err := w.complete(ctx, m.ID())
+	if err != nil {
+		return p, err
+	}
+	p = Published{ID: m.ID(), RawBytes: m.RawBytes, StoredBytes: w.unreported, Complete: complete}
 	w.unreported = 0
 	return p, nil
 }
@@ -252,13 +265,13 @@ func (v *view) equal(o *view) bool {
 //
 // resumed tells that an earlier attempt's intent was there when this one's came: packs that it left have been protected
 // all the time, and may be used. Other packs of the snapshot may be on a collection's list already.
-func (w *Writer) begin(ctx context.Context, id string) (base *view, resumed bool, err error) {
+func (w *Writer) begin(ctx context.Context, id string, step int64) (base *view, resumed bool, err error) {
 	w.intents = nil
 	if err := w.clean(ctx, id); err != nil {
 		return nil, false, err
 	}
 	resumed = len(w.intents) > 0
-	list, err := w.repo.Snapshots(ctx, w.Lineage)
+	list, err := w.parents(ctx, step)
 	if err != nil {
 		return nil, false, err
 	}
@@ -278,10 +291,11 @@ func (w *Writer) begin(ctx context.Context, id string) (base *view, resumed bool
 			return nil, false, err
 		}
 	}
-	if _, err := w.repo.store.Stat(ctx, lineageKey(w.Lineage, kindRemoved, id)); !errors.Is(err, store.ErrNotFound) {
-		if err == nil {
-			err = errors.Join(fmt.Errorf("%w: it is being removed", ErrConflict), w.end(ctx))
-		}
+	leaving, err := w.repo.leaving(ctx, Snapshot{Lineage: w.Lineage, ID: id})
+	if err == nil && leaving {
+		err = errors.Join(fmt.Errorf("%w: it is being removed", ErrConflict), w.end(ctx))
+	}
+	if err != nil {
 		return nil, false, err
 	}
 	return base, resumed, nil
@@ -314,7 +328,7 @@ func (w *Writer) end(ctx context.Context) error {
 }
 
 // clean removes the intents that dead writers left: those of older epochs, and this epoch's own from before a restart or a
-// failure. Those of the snapshot that is about to be saved stay until it is.
+// failure. Those of the snapshot that is about to be saved stay until it is, and those of other ranks until they end them.
 func (w *Writer) clean(ctx context.Context, id string) error {
 	if w.cleaned {
 		return nil
@@ -326,7 +340,7 @@ func (w *Writer) clean(ctx context.Context, id string) error {
 	claims := sightings(keys)
 	for _, k := range keys {
 		of, _, _ := strings.Cut(k.id, ".")
-		epoch, _, err := parseID(of)
+		p, err := parsePart(of)
 		if k.kind != kindSaves || err != nil {
 			continue
 		}
@@ -334,7 +348,7 @@ func (w *Writer) clean(ctx context.Context, id string) error {
 		switch {
 		case of == id:
 			w.intents = append(w.intents, key)
-		case epoch == w.Epoch, claims.over(Snapshot{Lineage: w.Lineage, Epoch: epoch}):
+		case p.epoch == w.Epoch && p.rank == w.Rank, claims.over(Snapshot{Lineage: w.Lineage, Epoch: p.epoch}):
 			if err := w.repo.store.Delete(ctx, key); err != nil {
 				return err
 			}
@@ -346,8 +360,7 @@ func (w *Writer) clean(ctx context.Context, id string) error {
 
 // usable opens a snapshot to code against; nil if it is damaged or being removed.
 func (w *Writer) usable(ctx context.Context, s Snapshot) (*view, error) {
-	_, err := w.repo.store.Stat(ctx, lineageKey(w.Lineage, kindRemoved, s.ID))
-	if !errors.Is(err, store.ErrNotFound) {
+	if leaving, err := w.repo.leaving(ctx, s); err != nil || leaving {
 		return nil, err
 	}
 	v, err := w.repo.open(ctx, s)

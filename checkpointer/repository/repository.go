@@ -100,6 +100,7 @@ const (
 	kindPacks     = "@packs"     // SNAPSHOT-N-HASH: blocks
 	kindSaves     = "@saves"     // SNAPSHOT.PARENT: a writer is at work and relies on PARENT
 	kindRemoved   = "@removed"   // SNAPSHOT: it is being removed
+	kindStale     = "@stale"     // SNAPSHOT: it is incomplete, stays so, and is being removed
 	kindPins      = "@pins"      // SNAPSHOT: it is kept
 )
 
@@ -163,9 +164,10 @@ type Snapshot struct {
 	ID      string `json:"snapshot"`
 	Epoch   uint64 `json:"epoch"`
 	Step    int64  `json:"step"`
+	Ranks   int    `json:"ranks,omitempty"` // of a gang, from 2 on; 0: it has no ranks
 }
 
-// Snapshots lists the snapshots of a lineage, newest first; with lineage "" those of all, lineage by lineage.
+// Snapshots lists the snapshots of a lineage that are complete, newest first; with lineage "" those of all, lineage by lineage.
 func (r *Repository) Snapshots(ctx context.Context, lineage string) ([]Snapshot, error) {
 	keys, err := r.list(ctx, lineage, kindSnapshots, kindSeen, kindRemoved)
 	if err != nil {
@@ -212,28 +214,11 @@ func (r *Repository) list(ctx context.Context, lineage string, kinds ...string) 
 	return out, nil
 }
 
-// visible picks the snapshots that count: not those that an old epoch published after a newer one had begun, nor those
-// that are being removed.
+// visible picks the snapshots that count: not those that are incomplete, that an old epoch published after a newer one had
+// begun, or that are being removed.
 func visible(keys []object) []Snapshot {
-	claims := sightings(keys)
-	removed := map[[2]string]bool{}
-	for _, k := range keys {
-		if k.kind == kindRemoved {
-			removed[[2]string{k.lineage, k.id}] = true
-		}
-	}
-	var out []Snapshot
-	for _, k := range keys {
-		epoch, step, err := parseID(k.id)
-		if k.kind != kindSnapshots || err != nil {
-			continue
-		}
-		s := Snapshot{Lineage: k.lineage, ID: k.id, Epoch: epoch, Step: step}
-		if !removed[[2]string{k.lineage, k.id}] && !claims.hide(s) {
-			out = append(out, s)
-		}
-	}
-	return out
+	complete, _ := gather(keys)
+	return complete
 }
 
 // sighted is what claims recorded: lineage to epoch to the newest snapshot that its claimant saw.
@@ -291,6 +276,9 @@ func (s Snapshot) compare(o Snapshot) int {
 
 // Manifest reads and checks the manifest of a snapshot; a *DamageError tells that it is not what was published.
 func (r *Repository) Manifest(ctx context.Context, s Snapshot) (*Manifest, error) {
+	if s.Ranks > 1 && !s.isPart() {
+		return nil, fmt.Errorf("snapshot %s has a manifest for each of its %d ranks: name one, such as %s", s.ID, s.Ranks, s.Part(0).ID)
+	}
 	key := manifestKey(s.Lineage, s.ID)
 	b, err := readObject(ctx, r.store, key, maxManifest)
 	if err != nil {

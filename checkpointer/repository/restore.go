@@ -28,6 +28,8 @@ const RestorePrefix = ".spotter-restore-"
 type Target struct {
 	Dir      string // must exist; the checkpoint appears in it under its own name
 	UID, GID int    // owner of what is restored; -1 leaves it as it is
+	Rank     int    // whose part is restored
+	Ranks    int    // how many there are, the same as when it was saved; 0 or 1: there are no ranks
 	Workers  int    // how many blocks are decoded at once; 0: as many as there are CPUs
 	// Progress is called with the bytes written since the last call, by several goroutines.
 	Progress func(bytes int64)
@@ -35,6 +37,10 @@ type Target struct {
 
 // Newest restores the newest complete snapshot of a lineage. A damaged one is passed over and reported. Without any
 // snapshot the manifest is nil; when all are damaged the error is ErrNoSnapshot.
+//
+// All ranks of a gang must go on from the same step. So a snapshot of which any rank's manifest is damaged or any pack is
+// missing is passed over by all; damage inside of a pack, which only the rank that reads it can see, is an error. A newest
+// snapshot of another number of ranks is a *RanksError.
 func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Manifest, []api.Damage, error) {
 	list, err := r.Snapshots(ctx, lineage)
 	if err != nil {
@@ -42,9 +48,21 @@ func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Man
 	}
 	var damaged []api.Damage
 	for _, s := range list {
-		m, err := r.Restore(ctx, s, t)
+		var m *Manifest
+		gang := s.Ranks > 1
+		_, err := s.forRank(t.Rank, t.Ranks)
+		if err == nil && gang {
+			err = r.sound(ctx, s)
+		}
+		passed := err != nil
+		if !passed {
+			m, err = r.Restore(ctx, s, t)
+		}
 		var d *DamageError
 		if errors.As(err, &d) {
+			if gang && !passed {
+				return nil, append(damaged, d.Damage), fmt.Errorf("%w: all ranks must restore the same step, restore an older one by all of them", err)
+			}
 			damaged = append(damaged, d.Damage)
 			continue
 		}
@@ -56,8 +74,13 @@ func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Man
 	return nil, nil, nil
 }
 
-// Restore puts one snapshot into the target, whole and verified, or not at all.
+// Restore puts one snapshot, or one rank's part of it, into the target, whole and verified, or not at all. A *RanksError
+// tells that it is of another number of ranks.
 func (r *Repository) Restore(ctx context.Context, s Snapshot, t Target) (*Manifest, error) {
+	s, err := s.forRank(t.Rank, t.Ranks)
+	if err != nil {
+		return nil, err
+	}
 	v, err := r.open(ctx, s)
 	if err != nil {
 		return nil, err

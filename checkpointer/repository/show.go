@@ -111,7 +111,7 @@ func (r *Repository) Describe(ctx context.Context, s Snapshot, detail Detail) (*
 	if err != nil {
 		return nil, fmt.Errorf("describe snapshot %s of %s: %w", s.ID, s.Lineage, err)
 	}
-	_, err = r.store.Stat(ctx, lineageKey(s.Lineage, kindPins, s.ID))
+	_, err = r.store.Stat(ctx, lineageKey(s.Lineage, kindPins, stepOf(s.ID)))
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, fmt.Errorf("describe snapshot %s of %s: %w", s.ID, s.Lineage, err)
 	}

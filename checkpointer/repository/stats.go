@@ -86,7 +86,7 @@ func (r *Repository) Usage(ctx context.Context, lineage string) (*Usage, error) 
 }
 
 // lineageKinds are all kinds of objects of a lineage.
-var lineageKinds = []string{kindEpochs, kindSeen, kindSnapshots, kindPacks, kindSaves, kindRemoved, kindPins}
+var lineageKinds = []string{kindEpochs, kindSeen, kindSnapshots, kindPacks, kindSaves, kindRemoved, kindStale, kindPins}
 
 func (r *Repository) usage(ctx context.Context, lineage string) (*Usage, error) {
 	keys, err := r.list(ctx, lineage, lineageKinds...)
@@ -97,7 +97,7 @@ func (r *Repository) usage(ctx context.Context, lineage string) (*Usage, error) 
 	needed, own := map[string]bool{}, map[string]bool{} // packs that any snapshot needs; that were made for one that counts
 	counts := visible(keys)
 	slices.SortFunc(counts, func(a, b Snapshot) int { return b.compare(a) })
-	for _, s := range counts {
+	for _, s := range parts(counts) {
 		v, err := r.open(ctx, s)
 		var st SnapshotStats
 		if err == nil {
@@ -119,8 +119,14 @@ func (r *Repository) usage(ctx context.Context, lineage string) (*Usage, error) 
 				own[p.Name] = true
 			}
 		}
-		u.Snapshots = append(u.Snapshots, SnapshotUse{s, st})
 		u.Total.Add(st)
+		if n := len(u.Snapshots); n > 0 && u.Snapshots[n-1].ID == stepOf(s.ID) { // another rank's part of the same
+			u.Snapshots[n-1].Add(st)
+			u.Snapshots[n-1].manifestBytes += st.manifestBytes
+			continue
+		}
+		s.ID = stepOf(s.ID)
+		u.Snapshots = append(u.Snapshots, SnapshotUse{s, st})
 	}
 	u.Total.Stored = 0
 	for _, k := range keys {

@@ -26,8 +26,8 @@ func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progr
 		return rep, err
 	}
 	checked := map[string]string{} // key of a pack to what is wrong with it
-	for _, s := range list {
-		rep.Snapshots++
+	rep.Snapshots = len(list)
+	for _, s := range parts(list) {
 		sound := len(rep.Damaged)
 		m, err := r.Manifest(ctx, s)
 		if err == nil {
