@@ -196,6 +196,11 @@ func find(ctx context.Context, repo *repository.Repository, lineage, name string
 	}
 	var found []repository.Snapshot
 	for _, s := range list {
+		for _, p := range s.Parts() {
+			if name != "" && p.ID == name && p.ID != s.ID {
+				found = append(found, p)
+			}
+		}
 		if name != "" && s.ID == name || name == "" && s.Step == step && len(found) == 0 {
 			found = append(found, s)
 		}

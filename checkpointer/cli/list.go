@@ -24,6 +24,7 @@ func listCommand(l *line) *cobra.Command {
 	var (
 		flags   storeFlags
 		lineage string
+		all     bool
 		asJSON  bool
 	)
 	c := &cobra.Command{
@@ -45,23 +46,38 @@ func listCommand(l *line) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var incomplete []repository.Incomplete
+			if all {
+				if incomplete, err = repo.Incomplete(cmd.Context(), lineage); err != nil {
+					return err
+				}
+			}
 			out := make([]listed, 0, len(snapshots))
 			for _, s := range snapshots {
 				l := listed{Snapshot: s}
-				m, err := repo.Manifest(cmd.Context(), s)
-				var d *repository.DamageError
-				switch {
-				case errors.As(err, &d):
-					l.Damage = d.Reason
-				case err != nil:
-					return err
-				default:
-					l.Name, l.Created, l.RawBytes = m.Name, m.Created, m.RawBytes
+				for _, p := range s.Parts() {
+					m, err := repo.Manifest(cmd.Context(), p)
+					var d *repository.DamageError
+					switch {
+					case errors.As(err, &d):
+						l.Damage = d.Reason
+					case err != nil:
+						return err
+					default:
+						l.Name, l.Created, l.RawBytes = m.Name, m.Created, l.RawBytes+m.RawBytes
+					}
 				}
 				out = append(out, l)
 			}
 			if asJSON {
-				return writeJSON(cmd.OutOrStdout(), out)
+				rows := make([]any, 0, len(out)+len(incomplete))
+				for _, l := range out {
+					rows = append(rows, l)
+				}
+				for _, i := range incomplete {
+					rows = append(rows, listedIncomplete{Incomplete: i})
+				}
+				return writeJSON(cmd.OutOrStdout(), rows)
 			}
 			return table(cmd.OutOrStdout(), func(w io.Writer) {
 				fmt.Fprintln(w, "LINEAGE\tSTEP\tEPOCH\tSIZE\tCREATED\tNAME\tSNAPSHOT")
@@ -72,11 +88,15 @@ func listCommand(l *line) *cobra.Command {
 					}
 					fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", l.Lineage, l.Step, l.Epoch, megabytes(l.RawBytes), l.Created.Format(time.RFC3339), name, l.ID)
 				}
+				for _, i := range incomplete {
+					listedIncomplete{Incomplete: i}.print(w)
+				}
 			})
 		},
 	}
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "only this lineage")
+	c.Flags().BoolVar(&all, "all", false, "also list what is incomplete, after the rest: steps of which some ranks' parts are missing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
 	return c
 }

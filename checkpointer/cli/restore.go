@@ -26,6 +26,7 @@ func restoreCommand(l *line) *cobra.Command {
 		flags   storeFlags
 		lineage string
 		step    int64
+		ranks   rankFlags
 		to      string
 		asJSON  bool
 	)
@@ -35,7 +36,9 @@ func restoreCommand(l *line) *cobra.Command {
 		Long: `Restore the newest checkpoint of a lineage, or that of a step, under its own name into a directory.
 
 A damaged snapshot is reported and the one before it taken; the exit code is then 3. Nothing unverified is ever put in
-place.`,
+place.
+
+With --rank and --ranks the part of that rank is restored, of a checkpoint that was saved by as many.`,
 		Example: "  checkpointer restore --store file:///mnt/checkpoints --lineage default/train --to /tmp/restored",
 		Args:    l.noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,6 +47,7 @@ place.`,
 				l.fault("--to is missing: name the directory to restore into")
 			}
 			flags.check(l)
+			ranks.check(l)
 			if err := l.err(); err != nil {
 				return err
 			}
@@ -55,7 +59,7 @@ place.`,
 				return fmt.Errorf("--to: %w", err)
 			}
 			progress := bar(cmd.ErrOrStderr(), -1, "restoring")
-			target := repository.Target{Dir: to, UID: -1, GID: -1, Progress: func(n int64) { _ = progress.Add64(n) }}
+			target := repository.Target{Dir: to, UID: -1, GID: -1, Rank: int(ranks.rank), Ranks: int(ranks.ranks), Progress: func(n int64) { _ = progress.Add64(n) }}
 			var m *repository.Manifest
 			damaged := []api.Damage{}
 			if cmd.Flags().Changed("step") {
@@ -97,6 +101,7 @@ place.`,
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
 	l.whole(c.Flags(), &step, "step", 0, 0, "step to restore (default: the newest)")
+	ranks.add(l, c)
 	c.Flags().StringVar(&to, "to", "", "directory to restore into; made if missing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c

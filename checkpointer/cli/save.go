@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -27,6 +26,7 @@ type saved struct {
 	StoredBytes int64   `json:"stored_bytes"` // new bytes in the store, metadata included
 	WallS       float64 `json:"wall_s"`
 	CPUS        float64 `json:"cpu_s"` // user and system time of this process
+	*gangSaved
 }
 
 func saveCommand(l *line) *cobra.Command {
@@ -34,6 +34,8 @@ func saveCommand(l *line) *cobra.Command {
 		flags   storeFlags
 		lineage string
 		step    int64
+		epoch   int64
+		ranks   rankFlags
 		effort  string
 		workers int64
 		asJSON  bool
@@ -41,12 +43,21 @@ func saveCommand(l *line) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "save PATH",
 		Short:   "Save a checkpoint, a file or a directory",
-		Example: "  checkpointer save ckpt_1200.pt --store file:///mnt/checkpoints --lineage default/train --step 1200",
+		Long: `Save a checkpoint, a file or a directory. The epoch of the lineage is taken for this one save, unless --epoch names one
+that was taken before with "checkpointer claim".
+
+With --ranks the checkpoint has a part for every rank, saved by itself, and exists once all of them are there.`,
+		Example: `  checkpointer save ckpt_1200.pt --store file:///mnt/checkpoints --lineage default/train --step 1200
+  checkpointer save ckpt_1200 --store s3://bucket/prefix --lineage default/train --epoch 7 --rank 3 --ranks 8`,
 		Args:    l.oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
 			l.needLineage(lineage)
 			flags.check(l)
+			ranks.check(l)
+			if ranks.ranks > 1 && epoch == 0 {
+				l.fault("--epoch is missing: all ranks need the same one, take it once with `checkpointer claim`")
+			}
 			level, ok := efforts[effort]
 			if !ok {
 				l.fault("--effort: %q is none of fast, auto, small", effort)
@@ -70,32 +81,31 @@ func saveCommand(l *line) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			repo, err := flags.open(cmd.Context(), true)
+			repo, err := flags.open(cmd.Context(), epoch == 0)
 			if err != nil {
 				return err
 			}
-			host, err := os.Hostname()
-			if err != nil {
-				host = "unknown"
-			}
-			w, err := repo.Claim(cmd.Context(), lineage, fmt.Sprintf("checkpointer save on %s", host), start)
+			w, err := ranks.writer(cmd, repo, lineage, uint64(epoch), start)
 			if err != nil {
 				return err
 			}
 			progress := bar(cmd.ErrOrStderr(), tree.RawBytes(), "saving "+tree.Name())
 			w.Options.Effort, w.Options.Workers = level, int(workers)
-			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), lineage, snapshot) }
+			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), ranks.memory(lineage), snapshot) }
 			w.Options.Progress = func(n int64) { _ = progress.Set64(n) }
 			p, err := w.Publish(cmd.Context(), step, tree, start)
 			if err = errors.Join(err, progress.Close()); err != nil {
 				return err
 			}
-			if err := remember(repo.URL(), lineage, p.ID, path, tree); err != nil {
+			if err := remember(repo.URL(), ranks.memory(lineage), p.ID, path, tree); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: the next save will read this one from the store: %v\n", err)
 			}
 			out := saved{
 				Snapshot: p.ID, Lineage: lineage, Epoch: w.Epoch, Step: step, Store: repo.URL(), RawBytes: p.RawBytes,
 				StoredBytes: p.StoredBytes, WallS: time.Since(start).Seconds(), CPUS: cpuSeconds(),
+			}
+			if ranks.ranks > 1 {
+				out.gangSaved = &gangSaved{ranks.rank, ranks.ranks, p.Complete}
 			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), out)
@@ -108,6 +118,8 @@ func saveCommand(l *line) *cobra.Command {
 	flags.add(c)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
 	l.whole(c.Flags(), &step, "step", 0, 0, "step of the training (default: the last number in PATH's name)")
+	l.whole(c.Flags(), &epoch, "epoch", 0, 1, "writer epoch that was taken with claim (default: the next one, for this save alone)")
+	ranks.add(l, c)
 	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
 	l.whole(c.Flags(), &workers, "workers", 0, 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
