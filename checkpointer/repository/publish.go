@@ -106,16 +106,12 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 	if err := src.Check(); err != nil {
 		return p, err
 	}
-	n, err := w.install(ctx, m)
+	n, complete, err := w.install(ctx, m)
 	if err != nil {
 		return p, err
 	}
 	w.unreported += n
 	if err := w.end(ctx); err != nil {
-		return p, err
-	}
-	complete, err := w.complete(ctx, m.ID())
-	if err != nil {
 		return p, err
 	}
 	p = Published{ID: m.ID(), RawBytes: m.RawBytes, StoredBytes: w.unreported, Complete: complete}
@@ -185,24 +181,28 @@ func (e *encoding) finish() {
 	}
 }
 
-// install writes the manifest, last of all.
-func (w *Writer) install(ctx context.Context, m *Manifest) (int64, error) {
+// install writes the manifest, last of all, and tells whether the snapshot is complete with it.
+func (w *Writer) install(ctx context.Context, m *Manifest) (n int64, complete bool, err error) {
 	b, err := m.Encode()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if err := w.current(ctx); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	n, err := w.repo.store.Put(ctx, manifestKey(w.Lineage, m.ID()), bytes.NewReader(b))
+	n, err = w.repo.store.Put(ctx, manifestKey(w.Lineage, m.ID()), bytes.NewReader(b))
 	if errors.Is(err, store.ErrExists) {
 		err = w.same(ctx, m)
 	}
-	if err != nil {
-		return 0, err
+	if err == nil {
+		complete, err = w.complete(ctx, m.ID())
 	}
-	// A successor that claimed in between may not have seen this snapshot: only what it has seen counts.
-	return n, w.current(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	// A successor that claimed in between may not have seen this snapshot, or the last of its parts: only what it has seen
+	// counts.
+	return n, complete, w.current(ctx)
 }
 
 // current fails when a newer epoch was claimed, or when this writer's own claim is not there: then something else is
