@@ -51,7 +51,8 @@ type Garbage struct {
 	Snapshots []string          `json:"removed_snapshots"`
 	Packs     int               `json:"removed_packs"`
 	Bytes     int64             `json:"freed_bytes"`
-	Busy      []string          `json:"busy"` // snapshots that a save at work relies on: they stay for now
+	Busy      []string          `json:"busy"`   // snapshots that a save at work relies on: they stay for now
+	Copies    []string          `json:"copies"` // snapshots that are being copied into the store: nothing is removed then
 }
 
 // Pin keeps a snapshot whatever a retention says, until it is unpinned.
@@ -85,7 +86,7 @@ func (r *Repository) Unpin(ctx context.Context, s Snapshot) error {
 // to be listed. An intent of an epoch that is not the newest counts for nothing: its writer cannot publish any more.
 func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
 	g, err := r.collect(ctx, lineage, keep, true)
-	if err == nil && !dry { // nothing is announced where damage forbids to remove anything
+	if err == nil && !dry && len(g.Copies) == 0 { // nothing is announced where damage forbids to remove anything
 		g, err = r.collect(ctx, lineage, keep, false)
 	}
 	if err != nil {
@@ -112,7 +113,7 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 		pinned[p.id] = true
 	}
 	maps.Copy(pinned, keep.Pins)
-	g := &Garbage{Lineage: lineage, Kept: keep.Keep(list, pinned), Snapshots: []string{}, Busy: []string{}}
+	g := &Garbage{Lineage: lineage, Kept: keep.Keep(list, pinned), Snapshots: []string{}, Busy: []string{}, Copies: []string{}}
 	doomed := map[string]bool{}
 	for _, s := range list {
 		if g.Kept[s.ID] != "" {
@@ -132,6 +133,10 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 
 // sweep removes doomed snapshots, those whose removal an earlier collection has begun, and packs that are not needed.
 func (r *Repository) sweep(ctx context.Context, g *Garbage, packs []object, doomed map[string]bool, dry bool) error {
+	copies, err := r.unfinished(ctx, g.Lineage, !dry)
+	if g.Copies = copies; err != nil || len(copies) > 0 {
+		return err
+	}
 	// Before the intents: one of an older epoch is dead only if its writer will see the newer epoch when it has published.
 	last, err := r.lastEpoch(ctx, g.Lineage)
 	if err != nil {
