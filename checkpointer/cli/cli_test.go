@@ -27,10 +27,11 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CONSUL_HTTP_TOKEN", "")
+			env.Setenv("SPOTTER_KEY", "")
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits, "jsonis": jsonIs, "flip": flip, "consul": fakeConsul,
+			"exits": exits, "jsonis": jsonIs, "flip": flip, "consul": fakeConsul, "firstslot": firstSlot,
 		},
 	})
 }
@@ -161,4 +162,18 @@ func fakeConsul(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 	ts.Defer(srv.Close)
 	ts.Setenv("CONSUL", srv.URL)
+}
+
+// firstSlot sets $SLOT to the key slot without a comment of an encrypted store: firstslot DIR
+func firstSlot(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: firstslot DIR")
+	}
+	files, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "keys", "????????????????"))
+	ts.Check(err)
+	for _, f := range files {
+		if !strings.Contains(ts.ReadFile(f), `"comment"`) {
+			ts.Setenv("SLOT", filepath.Base(f))
+		}
+	}
 }

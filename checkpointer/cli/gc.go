@@ -34,7 +34,7 @@ type gcFlags struct {
 	last       int64
 	every      int64
 	pin, unpin []string
-	dry        bool
+	dry, drop  bool
 	json       bool
 }
 
@@ -77,6 +77,7 @@ A pin keeps a snapshot until it is unpinned. With pins alone, without a --keep f
 	l.whole(c.Flags(), &f.every, "keep-every", 0, 1, "keep the newest snapshot of every span of so many steps")
 	c.Flags().StringArrayVar(&f.pin, "pin", nil, "keep this snapshot, a name or a step, from now on; may be repeated")
 	c.Flags().StringArrayVar(&f.unpin, "unpin", nil, "end a pin; may be repeated")
+	c.Flags().BoolVar(&f.drop, "drop-copies", false, "forget copies into this store that died, which keep everything that is there")
 	c.Flags().BoolVar(&f.dry, "dry-run", false, "change nothing, say what would be done")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	return c
@@ -125,6 +126,12 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 	}
 	var errs []error
 	for _, lineage := range lineages {
+		if f.drop && !f.dry {
+			if err := repo.DropCopies(ctx, lineage); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
 		g, err := repo.Collect(ctx, lineage, keep, f.dry)
 		var d *repository.DamageError
 		switch {
@@ -173,6 +180,7 @@ func (c *collected) print(w io.Writer) error {
 					row(g.Lineage, id, "kept", g.Kept[id])
 				case slices.Contains(g.Busy, id):
 					row(g.Lineage, id, "kept for now", "a save under way relies on it")
+				case len(g.Copies) > 0:
 				default:
 					row(g.Lineage, id, not+"removed", "no rule keeps it")
 				}
@@ -180,6 +188,10 @@ func (c *collected) print(w io.Writer) error {
 		}
 	})
 	for _, g := range c.Lineages {
+		if err == nil && len(g.Copies) > 0 {
+			_, err = fmt.Fprintf(w, "%s: nothing is removed while snapshots are copied into it: %s; if no copy is at work, add --drop-copies\n", g.Lineage, strings.Join(g.Copies, ", "))
+			continue
+		}
 		if err == nil {
 			_, err = fmt.Fprintf(w, "%s: %d kept, %d snapshots and %d packs %sremoved, %s %sfreed\n",
 				g.Lineage, len(g.Kept), len(g.Snapshots), g.Packs, not, size(g.Bytes), not)

@@ -118,10 +118,10 @@ func (l *line) checkLineage(lineage string) {
 
 // whole is a flag's whole number of at least min, in decimal digits. What is none is a fault of the line.
 type whole struct {
-	line *line
-	name string
-	to   *int64
-	min  int64
+	line  *line
+	name  string
+	to    *int64
+	least int64
 }
 
 func (v whole) String() string {
@@ -137,9 +137,9 @@ func (v whole) Set(s string) error {
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case err != nil:
-		v.line.fault("invalid argument %q for \"--%s\": a whole number from %d to %d is needed", s, v.name, v.min, int64(math.MaxInt64))
-	case n < v.min:
-		v.line.fault("invalid argument %q for \"--%s\": it is less than %d", s, v.name, v.min)
+		v.line.fault("invalid argument %q for \"--%s\": a whole number from %d to %d is needed", s, v.name, v.least, int64(math.MaxInt64))
+	case n < v.least:
+		v.line.fault("invalid argument %q for \"--%s\": it is less than %d", s, v.name, v.least)
 	default:
 		*v.to = n
 	}
@@ -147,17 +147,17 @@ func (v whole) Set(s string) error {
 }
 
 // whole adds a flag for a whole number of at least min.
-func (l *line) whole(f *pflag.FlagSet, to *int64, name string, value, min int64, usage string) {
+func (l *line) whole(f *pflag.FlagSet, to *int64, name string, value, least int64, usage string) {
 	*to = value
-	f.Var(whole{l, name, to, min}, name, usage)
+	f.Var(whole{l, name, to, least}, name, usage)
 }
 
 // span is a flag's duration of at least min.
 type span struct {
-	line *line
-	name string
-	to   *time.Duration
-	min  time.Duration
+	line  *line
+	name  string
+	to    *time.Duration
+	least time.Duration
 }
 
 func (v span) String() string {
@@ -174,8 +174,8 @@ func (v span) Set(s string) error {
 	switch {
 	case err != nil:
 		v.line.fault("invalid argument %q for \"--%s\": a duration such as 90s or 10m is needed", s, v.name)
-	case d < v.min:
-		v.line.fault("invalid argument %q for \"--%s\": it is less than %s", s, v.name, v.min)
+	case d < v.least:
+		v.line.fault("invalid argument %q for \"--%s\": it is less than %s", s, v.name, v.least)
 	default:
 		*v.to = d
 	}
@@ -183,9 +183,9 @@ func (v span) Set(s string) error {
 }
 
 // span adds a flag for a duration of at least min.
-func (l *line) span(f *pflag.FlagSet, to *time.Duration, name string, value, min time.Duration, usage string) {
+func (l *line) span(f *pflag.FlagSet, to *time.Duration, name string, value, least time.Duration, usage string) {
 	*to = value
-	f.Var(span{l, name, to, min}, name, usage)
+	f.Var(span{l, name, to, least}, name, usage)
 }
 
 // find returns the snapshot that a name or a step stands for: a name as `list` prints it; a step in its highest epoch.

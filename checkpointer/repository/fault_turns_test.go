@@ -199,8 +199,8 @@ func warm(t *testing.T) {
 	must.NoError(t, err)
 }
 
-// copyOf returns a store with the objects of another.
-func copyOf(t *testing.T, from store.Store) *storetest.Memory {
+// cloneOf returns a store with the objects of another.
+func cloneOf(t *testing.T, from store.Store) *storetest.Memory {
 	t.Helper()
 	out := &storetest.Memory{}
 	list, err := from.List(t.Context(), "")

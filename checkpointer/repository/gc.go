@@ -54,7 +54,8 @@ type Garbage struct {
 	Snapshots []string          `json:"removed_snapshots"`
 	Packs     int               `json:"removed_packs"`
 	Bytes     int64             `json:"freed_bytes"`
-	Busy      []string          `json:"busy"` // snapshots that a save at work relies on: they stay for now
+	Busy      []string          `json:"busy"`   // snapshots that a save at work relies on: they stay for now
+	Copies    []string          `json:"copies"` // snapshots that are being copied into the store: nothing is removed then
 }
 
 // Pin keeps a snapshot whatever a retention says, until it is unpinned. It fails with ErrNoSnapshot when the snapshot is
@@ -149,7 +150,7 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 		return nil, err
 	}
 	c := &collection{
-		repo: r, garbage: &Garbage{Lineage: lineage, Kept: map[string]string{}, Snapshots: []string{}, Busy: []string{}},
+		repo: r, garbage: &Garbage{Lineage: lineage, Kept: map[string]string{}, Snapshots: []string{}, Busy: []string{}, Copies: []string{}},
 		manifests: map[string]*Manifest{}, doomed: map[string]bool{},
 	}
 	var err error
@@ -179,9 +180,16 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 			c.doomed[s.ID] = true
 		}
 	}
+	if busy, err := c.copies(ctx, dry); err != nil || busy {
+		return c.garbage, err
+	}
 	if !dry {
 		if err := c.announce(ctx, keep); err != nil {
 			return nil, err
+		}
+		// Again: a copy that is seen neither now nor before sees what was announced.
+		if busy, err := c.copies(ctx, dry); err != nil || busy {
+			return c.garbage, err
 		}
 	}
 	snapshots, packs, err := c.sweep(ctx)
@@ -192,6 +200,13 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 		err = c.remove(ctx, snapshots, packs)
 	}
 	return c.garbage, err
+}
+
+// copies tells whether snapshots are being copied into the lineage.
+func (c *collection) copies(ctx context.Context, dry bool) (bool, error) {
+	var err error
+	c.garbage.Copies, err = c.repo.unfinished(ctx, c.garbage.Lineage, !dry)
+	return len(c.garbage.Copies) > 0, err
 }
 
 // settled tells whether the newest claim is complete.

@@ -225,7 +225,7 @@ var casts = []cast{
 // play has a cast meet on a copy of a store, and checks what comes of it.
 func play(t *testing.T, from *storetest.Memory, c cast, keep repository.Retention, choose choice) (turns int) {
 	t.Helper()
-	s := copyOf(t, from)
+	s := cloneOf(t, from)
 	sc := &scene{t: t, keep: keep, durable: map[string]int64{}}
 	for step := range int64(4) {
 		sc.durable[fmt.Sprintf("%08d-%012d", 1, step)] = step

@@ -1,0 +1,349 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/shoenig/test/must"
+
+	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/store/storetest"
+)
+
+// series publishes drifting checkpoints in two epochs and returns their snapshots, newest first.
+func series(t *testing.T, r *repository.Repository, n int) []repository.Snapshot {
+	t.Helper()
+	w := claim(t, r, "l")
+	for step, src := range drifting(n) {
+		if step == n/2 {
+			w = claim(t, r, "l")
+		}
+		publish(t, w, int64(step), src)
+	}
+	list, err := r.Snapshots(t.Context(), "l")
+	must.NoError(t, err)
+	must.Len(t, n, list)
+	return list
+}
+
+func copyOf(t *testing.T, from, to *repository.Repository, s repository.Snapshot) repository.Copied {
+	t.Helper()
+	c, err := repository.Copy(t.Context(), from, to, s, repository.CopyOptions{})
+	must.NoError(t, err)
+	return c
+}
+
+// A replica of everything is the same, object by object; a second copy reads and changes nothing.
+func TestCopy(t *testing.T) {
+	a, from := openDisk(t)
+	b, to := openDisk(t)
+	list := series(t, a, 5)
+	var progress atomic.Int64
+	for i, s := range list {
+		plan, err := repository.Missing(t.Context(), a, b, s)
+		must.NoError(t, err)
+		progress.Store(0)
+		c, err := repository.Copy(t.Context(), a, b, s, repository.CopyOptions{Progress: func(n int64) { progress.Add(n) }})
+		must.NoError(t, err)
+		must.Eq(t, plan, c)
+		must.False(t, c.There)
+		must.EqOp(t, i == 0, c.Count == c.Packs) // later ones share packs
+		var needed int64
+		d, err := b.Describe(t.Context(), s, repository.Detail{})
+		must.NoError(t, err)
+		for _, p := range d.Packs {
+			needed += p.Bytes
+		}
+		must.EqOp(t, needed, progress.Load())
+	}
+	must.Eq(t, contents(t, filepath.Join(from, "lineages")), contents(t, filepath.Join(to, "lineages")))
+	for _, s := range list {
+		c := copyOf(t, a, reopen(t, to), s)
+		must.True(t, c.There)
+		must.EqOp(t, 0, c.Count)
+	}
+	rep, err := b.Verify(t.Context(), "", true, nil)
+	must.NoError(t, err)
+	must.SliceEmpty(t, rep.Damaged)
+	must.EqOp(t, 5, rep.Snapshots)
+
+	// A replica that lost a pack is mended.
+	packs := names(t, filepath.Join(to, "lineages/l/@packs"))
+	must.NoError(t, os.Remove(filepath.Join(to, "lineages/l/@packs", packs[0])))
+	c := copyOf(t, a, reopen(t, to), list[len(list)-1])
+	must.EqOp(t, 1, c.Count)
+	must.Eq(t, contents(t, filepath.Join(from, "lineages")), contents(t, filepath.Join(to, "lineages")))
+}
+
+// The newest one alone is whole; into a store that does not exist, all is missing.
+func TestCopyNewest(t *testing.T) {
+	a, _ := openDisk(t)
+	b, _ := openDisk(t)
+	list := series(t, a, 5)
+	plan, err := repository.Missing(t.Context(), a, nil, list[0])
+	must.NoError(t, err)
+	must.EqOp(t, plan.Packs, plan.Count)
+	copyOf(t, a, b, list[0])
+	got, err := content(t, b, list[0])
+	must.NoError(t, err)
+	want, err := content(t, a, list[0])
+	must.NoError(t, err)
+	must.Eq(t, want, got)
+	rep, err := b.Verify(t.Context(), "", true, nil)
+	must.NoError(t, err)
+	must.SliceEmpty(t, rep.Damaged)
+	_, err = repository.Copy(t.Context(), a, b, repository.Snapshot{Lineage: "l", ID: "00000009-000000000001", Epoch: 9, Step: 1}, repository.CopyOptions{})
+	must.ErrorIs(t, err, repository.ErrNoSnapshot)
+}
+
+// What is in both stores and differs is never replaced, and both are named.
+func TestCopyFork(t *testing.T) {
+	for name, c := range map[string]struct {
+		fork func(t *testing.T, a, b *repository.Repository)
+		want error
+	}{
+		"epochs claimed in both": {func(t *testing.T, a, b *repository.Repository) {
+			_, err := b.Claim(t.Context(), "l", "another", noon)
+			must.NoError(t, err)
+			publish(t, claim(t, a, "l"), 1, memory{"c", map[string]string{"a": "x"}})
+		}, repository.ErrFork},
+		"seen differs": {func(t *testing.T, a, b *repository.Repository) {
+			w := claim(t, a, "l")
+			publish(t, w, 1, memory{"c", nil})
+			publish(t, claim(t, b, "l"), 2, memory{"c", nil})
+			claim(t, b, "l")
+			publish(t, claim(t, a, "l"), 3, memory{"c", nil})
+		}, repository.ErrFork},
+		"snapshots differ": {func(t *testing.T, a, b *repository.Repository) {
+			publish(t, claim(t, a, "l"), 1, memory{"c", map[string]string{"a": "x"}})
+			publish(t, claim(t, b, "l"), 1, memory{"c", map[string]string{"a": "y"}})
+		}, repository.ErrFork},
+		"newer epoch in the target": {func(t *testing.T, a, b *repository.Repository) {
+			w := claim(t, a, "l")
+			publish(t, w, 1, memory{"c", nil})
+			list, err := a.Snapshots(t.Context(), "l")
+			must.NoError(t, err)
+			copyOf(t, a, b, list[0])
+			claim(t, b, "l")
+			publish(t, w, 2, memory{"c", nil})
+		}, repository.ErrSuperseded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, from := openDisk(t)
+			b, to := openDisk(t)
+			c.fork(t, a, b)
+			before := contents(t, to)
+			list, err := a.Snapshots(t.Context(), "l")
+			must.NoError(t, err)
+			_, err = repository.Copy(t.Context(), a, b, list[0], repository.CopyOptions{})
+			must.ErrorIs(t, err, c.want)
+			must.StrContains(t, err.Error(), to)
+			must.StrContains(t, err.Error(), from)
+			after := contents(t, to)
+			for key, b := range before {
+				must.EqOp(t, b, after[key], must.Sprint(key))
+			}
+		})
+	}
+}
+
+// Damage of the source is not copied; damage of the target is not replaced.
+func TestCopyDamage(t *testing.T) {
+	a, from := openDisk(t)
+	list := series(t, a, 2)
+	flip := func(dir, key string) {
+		p := filepath.Join(dir, "lineages/l", key)
+		b, err := os.ReadFile(p)
+		must.NoError(t, err)
+		b[len(b)/2] ^= 1
+		must.NoError(t, os.WriteFile(p, b, 0o644))
+	}
+	b, to := openDisk(t)
+	copyOf(t, a, b, list[1])
+	pack := "@packs/" + names(t, filepath.Join(to, "lineages/l/@packs"))[0]
+	flip(to, pack)
+	_, err := repository.Copy(t.Context(), a, reopen(t, to), list[0], repository.CopyOptions{})
+	must.ErrorContains(t, err, "is damaged in file://"+to)
+	var d *repository.DamageError
+	must.False(t, errors.As(err, &d))
+	flip(to, pack)
+
+	flip(from, pack)
+	c, cdir := openDisk(t)
+	_, err = repository.Copy(t.Context(), a, c, list[0], repository.CopyOptions{})
+	must.True(t, errors.As(err, &d))
+	must.EqOp(t, "lineages/l/"+pack, d.Object)
+	must.SliceEmpty(t, names(t, filepath.Join(cdir, "lineages/l/@copies"))) // it is over
+	must.SliceEmpty(t, snapshots(t, c))
+}
+
+func snapshots(t *testing.T, r *repository.Repository) []repository.Snapshot {
+	t.Helper()
+	list, err := r.Snapshots(t.Context(), "l")
+	must.NoError(t, err)
+	return list
+}
+
+var errFull = errors.New("out of space")
+
+// failing is a store that takes so many more objects.
+type failing struct {
+	store.Store
+	mu   sync.Mutex
+	left int
+}
+
+func (f *failing) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
+	f.mu.Lock()
+	f.left--
+	full := f.left < 0
+	f.mu.Unlock()
+	if full {
+		return 0, errFull
+	}
+	return f.Store.Put(ctx, key, r)
+}
+
+// A copy that was cut off after any number of objects keeps its packs from the collector, and goes on where it was.
+func TestCopyResume(t *testing.T) {
+	a, _ := openDisk(t)
+	list := series(t, a, 3)
+	for n := 0; ; n++ {
+		f := &failing{Store: &storetest.Memory{}, left: 1 << 20}
+		b, err := repository.Open(t.Context(), f, true)
+		must.NoError(t, err)
+		f.left = n
+		_, err = repository.Copy(t.Context(), a, b, list[0], repository.CopyOptions{})
+		if err == nil {
+			must.Greater(t, 6, n) // records, marks, packs, manifest
+			break
+		}
+		must.ErrorIs(t, err, errFull)
+		must.SliceEmpty(t, snapshots(t, b))
+		f.left = 1 << 20
+		packs, err := f.List(t.Context(), "lineages/l/@packs/")
+		must.NoError(t, err)
+		g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+		must.NoError(t, err)
+		must.EqOp(t, 0, g.Packs)
+		if len(packs) > 0 {
+			must.Eq(t, []string{list[0].ID}, g.Copies)
+		}
+		again, err := repository.Open(t.Context(), f, false)
+		must.NoError(t, err)
+		c := copyOf(t, a, again, list[0])
+		must.EqOp(t, c.Packs-len(packs), c.Count)
+		left, err := f.List(t.Context(), "lineages/l/@copies/")
+		must.NoError(t, err)
+		must.SliceEmpty(t, left)
+		rep, err := again.Verify(t.Context(), "", true, nil)
+		must.NoError(t, err)
+		must.SliceEmpty(t, rep.Damaged)
+		g, err = again.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+		must.NoError(t, err)
+		must.EqOp(t, 0, g.Packs+len(g.Copies))
+	}
+}
+
+// Packs that nothing in the target needs may be on their way out: a copy does not rely on them. Nor do marks of a copy that
+// will never go on hold up collections for good.
+func TestCopyUncollected(t *testing.T) {
+	a, from := openDisk(t)
+	b, to := openDisk(t)
+	list := series(t, a, 2)
+	copyOf(t, a, b, list[1])
+	must.NoError(t, os.Remove(filepath.Join(to, "lineages/l/@snapshots", list[1].ID)))
+	_, err := repository.Copy(t.Context(), a, b, list[0], repository.CopyOptions{})
+	must.ErrorIs(t, err, repository.ErrUncollected)
+	must.SliceEmpty(t, names(t, filepath.Join(to, "lineages/l/@copies")))
+	g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	must.NoError(t, err)
+	must.EqOp(t, 1, g.Packs)
+	copyOf(t, a, b, list[0])
+
+	mark := filepath.Join(to, "lineages/l/@copies", list[1].ID)
+	must.NoError(t, os.WriteFile(mark, nil, 0o644))
+	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	must.NoError(t, err)
+	must.Eq(t, []string{list[1].ID}, g.Copies)
+	must.NoError(t, b.DropCopies(t.Context(), "l"))
+	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	must.NoError(t, err)
+	must.SliceEmpty(t, g.Copies)
+
+	// One whose snapshot is there has only left its mark.
+	must.NoError(t, os.WriteFile(filepath.Join(to, "lineages/l/@copies", list[0].ID+".checked"), nil, 0o644))
+	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	must.NoError(t, err)
+	must.SliceEmpty(t, g.Copies)
+	must.SliceEmpty(t, names(t, filepath.Join(to, "lineages/l/@copies")))
+	must.SliceEmpty(t, slices.DeleteFunc(names(t, filepath.Join(from, "lineages/l")), func(n string) bool { return strings.HasPrefix(n, "@") }))
+}
+
+// interleaved is a store in which a collection runs before one of a copy's calls.
+type interleaved struct {
+	store.Store
+	mu        sync.Mutex
+	at, calls int
+	do        func()
+}
+
+func (i *interleaved) tick() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.calls++; i.calls == i.at {
+		i.do()
+	}
+}
+
+func (i *interleaved) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
+	i.tick()
+	return i.Store.Put(ctx, key, r)
+}
+
+func (i *interleaved) Stat(ctx context.Context, key string) (int64, error) {
+	i.tick()
+	return i.Store.Stat(ctx, key)
+}
+
+func (i *interleaved) List(ctx context.Context, prefix string) ([]store.Entry, error) {
+	i.tick()
+	return i.Store.List(ctx, prefix)
+}
+
+// Whenever a collection runs in the target during a copy that succeeds, what was copied is whole.
+func TestCopyDuringCollection(t *testing.T) {
+	a, _ := openDisk(t)
+	list := series(t, a, 4)
+	for at := 1; ; at++ {
+		mem := &storetest.Memory{}
+		b, err := repository.Open(t.Context(), mem, true)
+		must.NoError(t, err)
+		copyOf(t, a, b, list[3])
+		copyOf(t, a, b, list[2])
+		i := &interleaved{Store: mem, at: at, do: func() {
+			_, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+			must.NoError(t, err)
+		}}
+		via, err := repository.Open(t.Context(), i, false)
+		must.NoError(t, err)
+		_, err = repository.Copy(t.Context(), a, via, list[0], repository.CopyOptions{})
+		must.NoError(t, err, must.Sprintf("call %d", at))
+		rep, err := b.Verify(t.Context(), "", true, nil)
+		must.NoError(t, err)
+		must.SliceEmpty(t, rep.Damaged, must.Sprintf("call %d", at))
+		if i.calls < at {
+			must.Greater(t, 10, at)
+			return
+		}
+	}
+}
