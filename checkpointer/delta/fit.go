@@ -21,7 +21,7 @@ type fitter struct {
 // with more being a range of its own, times the classes.
 func (f *fitter) group(x []byte, classes, groups int) {
 	var hist [256]uint32
-	step := len(x)>>13 | 1
+	step := len(x)>>11 | 1 // two thousand tell enough
 	for i := 0; i < len(x); i += step {
 		hist[x[i]]++
 	}
