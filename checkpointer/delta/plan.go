@@ -27,10 +27,7 @@ func (p *plan) lowest(k kind, width int) int {
 	return width
 }
 
-const (
-	piece     = 256  // elements in a row of a sample
-	maxSample = 8192 // elements
-)
+const piece = 256 // elements in a row of a sample
 
 // sampler holds a sample of a block, and of its reference.
 type sampler struct {
@@ -44,7 +41,7 @@ type sampler struct {
 func take(into, b []byte, width, pieces int) []byte {
 	n := len(b) / width
 	into = into[:0]
-	if n <= 2*piece*pieces && n <= maxSample {
+	if n <= piece*pieces {
 		return append(into, b[:n*width]...)
 	}
 	for i := range pieces {
