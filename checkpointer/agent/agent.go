@@ -54,6 +54,7 @@ type Agent struct {
 	stage    *stage.Stage
 	queue    []*stage.Staged // oldest first
 	busy     *stage.Staged   // being published
+	held     *stage.Staged   // durable, see kept
 	repo     *repository.Repository
 	storeURL string // as configured or registered, the key of state.Epochs
 	writer   *repository.Writer
@@ -144,8 +145,9 @@ func load(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	queue, held := st.Kept.hold(queue)
 	return &Agent{
-		conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
+		held: held, conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
 		detector: detect.New(conf.Pattern, st.Done), stage: sg, queue: queue,
 		ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
 	}, nil

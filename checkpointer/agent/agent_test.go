@@ -108,6 +108,20 @@ func TestAgent_AsksBySocket(t *testing.T) {
 	must.NotNil(t, s.Request)
 	must.Eq(t, r.ID, s.Request.ID)
 	must.True(t, s.Request.Final)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() { // the task goes on listening, however long all this takes
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := a.task.Status(ctx, r.ID, time.Second); err != nil {
+				return
+			}
+		}
+	}()
 
 	// A checkpoint that does not answer the request does not fulfil it, as the task listens.
 	a.write("step-9", "periodic")

@@ -62,6 +62,7 @@ func (a *Agent) connect(ctx context.Context) {
 			a.storeURL = url
 			if epoch := a.state.Epochs[url]; epoch > 0 {
 				a.writer = repo.Resume(a.conf.Lineage, epoch)
+				a.writer.Options = a.options()
 			}
 			if lost {
 				a.event(api.EventStoreFound, nil, "Checkpoint store %s is reachable again", repo.URL())
@@ -172,6 +173,7 @@ func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.
 		a.disconnect(repo)
 		return nil, nil, fmt.Errorf("claim a writer epoch: %w", err)
 	}
+	w.Options = a.options()
 	a.state.Epochs[url] = w.Epoch
 	a.save()
 	if err := a.mark(url, w.Epoch); err != nil {

@@ -87,10 +87,10 @@ func (a *Agent) durable(st *stage.Staged, p repository.Published) {
 	cp.Snapshot, cp.StoredBytes, cp.DurableAt = p.ID, p.StoredBytes, a.now()
 	a.state.Durable = cp
 	a.state.Answered = max(a.state.Answered, st.Request)
+	a.keep(st, p.ID)
 	a.save()
 	a.event(api.EventDurable, cp, "Checkpoint %d durable in %s (%s, %s new)", cp.Step,
 		seconds(cp.DurableAt.Sub(cp.FinishedAt)), megabytes(cp.RawBytes), megabytes(cp.StoredBytes))
-	a.drop(st)
 }
 
 // drop removes a checkpoint from the stage. The caller holds mu.

@@ -24,6 +24,7 @@ type state struct {
 	Resumed  *api.Checkpoint    `json:"resumed,omitempty"`
 	Last     *api.Checkpoint    `json:"last,omitempty"`
 	Durable  *api.Checkpoint    `json:"durable,omitempty"`
+	Kept     *kept              `json:"kept,omitempty"`
 	PID      int                `json:"pid,omitempty"`
 	Started  uint64             `json:"started,omitempty"` // the process's start time, see startTime
 	Finish   *api.FinishRequest `json:"finish,omitempty"`

@@ -157,6 +157,7 @@ func (a *Agent) refused(e detect.Entry, err error) (again bool) {
 		a.event(api.EventFailed, nil, "Checkpoint %q cannot be saved: %v", e.Name, err)
 		return false
 	}
+	a.letGo() // it may be room that is wanted
 	if _, told := a.retryAt[e.Name]; !told {
 		a.event(api.EventFailed, nil, "Checkpoint %q is not saved yet, trying again: %v", e.Name, err)
 	}

@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -18,7 +20,11 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"checkpointer": func() { os.Exit(Main(context.Background(), "1.2.3", os.Args[1:], os.Stdout, os.Stderr)) },
+		"checkpointer": func() {
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM) // as main does
+			defer stop()
+			os.Exit(Main(ctx, "1.2.3", os.Args[1:], os.Stdout, os.Stderr))
+		},
 	})
 }
 
@@ -30,8 +36,15 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SPOTTER_KEY", "")
 			return nil
 		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "consul" {
+				return false, fmt.Errorf("condition %q is not known", cond)
+			}
+			return consulBinary() != "", nil
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": exits, "jsonis": jsonIs, "flip": flip, "consul": fakeConsul, "firstslot": firstSlot,
+			"realconsul": realConsul, "eventually": eventually,
 		},
 	})
 }

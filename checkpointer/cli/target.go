@@ -86,13 +86,13 @@ func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Reposit
 	if f.url != "" {
 		return openURL(ctx, f.url, key, create)
 	}
-	urls, err := f.find(ctx)
+	stores, err := f.find(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
-	for _, u := range urls {
-		r, err := openURL(ctx, u, key, create)
+	for _, s := range stores {
+		r, err := openURL(ctx, s.URL, key, create)
 		if err == nil {
 			return r, nil
 		}
@@ -102,22 +102,14 @@ func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Reposit
 }
 
 // find asks Consul for the stores, preferred first.
-func (f *consulFlags) find(ctx context.Context) ([]string, error) {
+func (f *consulFlags) find(ctx context.Context) ([]discovery.Store, error) {
 	finder, err := discovery.New(f.config())
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	stores, err := finder.Stores(ctx)
-	if err != nil {
-		return nil, err
-	}
-	urls := make([]string, len(stores))
-	for i, s := range stores {
-		urls[i] = s.URL
-	}
-	return urls, nil
+	return finder.Stores(ctx)
 }
 
 func openURL(ctx context.Context, url string, key *sealed.Key, create bool) (*repository.Repository, error) {

@@ -85,8 +85,10 @@
 // first 64: 1 says that it begins the next table, 0 that it shares the one before. There are at most 32 tables. Kind 3
 // has one table and no such bits.
 //
-// Then each table in turn has a token for each of 256 symbols in turn. With t1 and t2 the tokens of the two symbols
-// before (0 at first) and a the same symbol's token in the table before (0 in the first table):
+// Then each table in turn has a token for each of 256 symbols in turn. Each 16 symbols begin with a bit that says
+// whether all their tokens are 0 and not coded; its probability is chosen by the same bit of the 16 before in this table,
+// and of these 16 in the table before (0 if there are none). With t1 and t2 the tokens of the two symbols before (0 at
+// first) and a the same symbol's token in the table before (0 in the first table):
 //
 //   - a bit says whether the token is not 0; its probability is chosen by z, min(t2, 1) and min(a, 1), where z is 0 for
 //     t1 = 0, else 1 + t1/8;

@@ -31,8 +31,8 @@ type settings struct {
 }
 
 var effortSettings = [...]settings{
-	Auto:  {pieces: 16, groups: 10, tables: 12, worth: 16, related: 4},
-	Fast:  {pieces: 16, groups: 0, tables: 1, worth: 32, related: 10},
+	Auto:  {pieces: 16, groups: 10, tables: 12, worth: 24, related: 4},
+	Fast:  {pieces: 16, groups: 0, tables: 1, worth: 40, related: 10},
 	Small: {pieces: 32, groups: maxGroups, tables: 24, worth: 3, related: 1},
 }
 

@@ -12,7 +12,7 @@ type fitter struct {
 	model  tableModel
 	row    [classes * 256]uint8 // context to row
 	rows   int
-	counts [2][maxRows * 256]uint32
+	counts [4][maxRows * 256]uint32
 	costs  [maxRows]uint64 // bits/65536 of each row, with its table
 	joined [maxRows]uint64 // the same of a row and its successor in one
 }
@@ -21,7 +21,7 @@ type fitter struct {
 // with more being a range of its own, times the classes.
 func (f *fitter) group(x []byte, classes, groups int) {
 	var hist [256]uint32
-	step := len(x)>>13 | 1
+	step := len(x)>>11 | 1 // two thousand tell enough
 	for i := 0; i < len(x); i += step {
 		hist[x[i]]++
 	}
@@ -48,42 +48,59 @@ func (f *fitter) group(x []byte, classes, groups int) {
 // context writes the row of each element to ctx; cls may be nil.
 func (f *fitter) context(ctx, x, cls []byte) { contexts(ctx, x, cls, &f.row) }
 
-// count counts syms, by the rows in ctx unless that is nil.
+// count counts syms, by the rows in ctx unless that is nil. Many symbols are counted in four banks, as the processor
+// waits for one count of a symbol before the next of the same.
 func (f *fitter) count(syms, ctx []byte) {
 	if ctx == nil {
 		f.rows = 1
 	}
-	clear(f.counts[0][:f.rows*256])
-	clear(f.counts[1][:f.rows*256])
-	even, odd := &f.counts[0], &f.counts[1]
+	used := f.rows * 256
+	clear(f.counts[0][:used])
+	if len(syms) < manySymbols {
+		f.countFew(syms, ctx)
+		return
+	}
+	a, b, c, d := &f.counts[0], &f.counts[1], &f.counts[2], &f.counts[3]
+	clear(b[:used])
+	clear(c[:used])
+	clear(d[:used])
+	whole := len(syms) &^ 3
 	if ctx == nil {
-		var more [2][256]uint32
-		i := 0
-		for ; i+4 <= len(syms); i += 4 {
-			even[syms[i]]++
-			odd[syms[i+1]]++
-			more[0][syms[i+2]]++
-			more[1][syms[i+3]]++
+		for s := syms[:whole]; len(s) >= 4; s = s[4:] {
+			a[s[0]]++
+			b[s[1]]++
+			c[s[2]]++
+			d[s[3]]++
 		}
-		for ; i < len(syms); i++ {
-			even[syms[i]]++
+		f.countFew(syms[whole:], nil)
+	} else {
+		for s, x := syms[:whole], ctx[:whole]; len(s) >= 4 && len(x) >= 4; s, x = s[4:], x[4:] {
+			a[uint(x[0]&(maxRows-1))<<8|uint(s[0])]++
+			b[uint(x[1]&(maxRows-1))<<8|uint(s[1])]++
+			c[uint(x[2]&(maxRows-1))<<8|uint(s[2])]++
+			d[uint(x[3]&(maxRows-1))<<8|uint(s[3])]++
 		}
-		for i := range 256 {
-			even[i] += odd[i] + more[0][i] + more[1][i]
+		f.countFew(syms[whole:], ctx[whole:])
+	}
+	for i := range a[:used] {
+		a[i] += b[i] + c[i] + d[i]
+	}
+}
+
+const manySymbols = 1 << 14
+
+// countFew counts into the first bank.
+func (f *fitter) countFew(syms, ctx []byte) {
+	counts := &f.counts[0]
+	if ctx == nil {
+		for _, s := range syms {
+			counts[s]++
 		}
 		return
 	}
 	ctx = ctx[:len(syms)]
-	i := 0
-	for ; i+2 <= len(syms); i += 2 {
-		even[uint(ctx[i]&(maxRows-1))<<8|uint(syms[i])]++
-		odd[uint(ctx[i+1]&(maxRows-1))<<8|uint(syms[i+1])]++
-	}
-	for ; i < len(syms); i++ {
-		even[uint(ctx[i]&(maxRows-1))<<8|uint(syms[i])]++
-	}
-	for i := range even[:f.rows*256] {
-		even[i] += odd[i]
+	for i, s := range syms {
+		counts[uint(ctx[i]&(maxRows-1))<<8|uint(s)]++
 	}
 }
 

@@ -4,56 +4,83 @@
 
 package delta
 
+//go:noescape
 func rotateAVX216(dst *byte, src *byte, n int)
 
+//go:noescape
 func unrotateAVX216(dst *byte, src *byte, n int)
 
+//go:noescape
 func subtractAVX216(dst *byte, cur *byte, ref *byte, n int)
 
+//go:noescape
 func addAVX216(b *byte, ref *byte, n int)
 
+//go:noescape
 func splitAVX216(p *[8][]byte, at int, src *byte, n int)
 
+//go:noescape
 func mergeAVX216(dst *byte, p *[8][]byte, at int, n int)
 
+//go:noescape
 func rotateAVX232(dst *byte, src *byte, n int)
 
+//go:noescape
 func unrotateAVX232(dst *byte, src *byte, n int)
 
+//go:noescape
 func subtractAVX232(dst *byte, cur *byte, ref *byte, n int)
 
+//go:noescape
 func addAVX232(b *byte, ref *byte, n int)
 
+//go:noescape
 func splitAVX232(p *[8][]byte, at int, src *byte, n int)
 
+//go:noescape
 func mergeAVX232(dst *byte, p *[8][]byte, at int, n int)
 
+//go:noescape
 func rotateAVX264(dst *byte, src *byte, n int)
 
+//go:noescape
 func unrotateAVX264(dst *byte, src *byte, n int)
 
+//go:noescape
 func subtractAVX264(dst *byte, cur *byte, ref *byte, n int)
 
+//go:noescape
 func addAVX264(b *byte, ref *byte, n int)
 
+//go:noescape
 func splitAVX264(p *[8][]byte, at int, src *byte, n int)
 
+//go:noescape
 func mergeAVX264(dst *byte, p *[8][]byte, at int, n int)
 
+//go:noescape
 func exponentsAVX216(dst *byte, src *byte, n int, shift uint64)
 
+//go:noescape
 func exponentsAVX232(dst *byte, src *byte, n int, shift uint64)
 
+//go:noescape
 func classifyAVX2(cls *byte, plane *byte, n int)
 
+//go:noescape
 func contextsAVX2(ctx *byte, x *byte, n int, bounds *[16]uint16, count int)
 
+//go:noescape
 func contextsClassAVX2(ctx *byte, x *byte, cls *byte, n int, bounds *[16]uint16, count int)
 
+//go:noescape
 func putAVX2(states *uint32, table *uint32, syms *byte, ctx *byte, rows int, buf *byte, end int, compact *byte) int
 
+//go:noescape
 func getAVX2(states *uint32, table *uint32, syms *byte, ctx *byte, rows int, in *byte, n int, spread *byte) (done int, used int)
 
+//go:noescape
 func putContextAVX2(states *uint32, table *uint32, syms *byte, ctx *byte, rows int, buf *byte, end int, compact *byte) int
 
+//go:noescape
 func getContextAVX2(states *uint32, table *uint32, syms *byte, ctx *byte, rows int, in *byte, n int, spread *byte) (done int, used int)

@@ -80,14 +80,15 @@ type tableModel struct {
 
 // modelChances are the adaptive probabilities for the code of a tableModel.
 type modelChances struct {
-	next    chance
-	zero    [8][2][2]chance
-	bucket  [2][8]chance
-	mantiss [8][32]chance
+	next     chance
+	empty    [2][2]chance
+	zero     [8][2][2]chance
+	bucket   [2][8]chance
+	mantissa [8][32]chance
 }
 
 func newModelChances() *modelChances {
-	c := &modelChances{next: 64}
+	c := &modelChances{next: 64, empty: [2][2]chance{{evens, evens}, {evens, evens}}}
 	for i := range c.zero {
 		for j := range c.zero[i] {
 			c.zero[i][j] = [2]chance{evens, evens}
@@ -98,9 +99,9 @@ func newModelChances() *modelChances {
 			c.bucket[i][j] = evens
 		}
 	}
-	for i := range c.mantiss {
-		for j := range c.mantiss[i] {
-			c.mantiss[i][j] = evens
+	for i := range c.mantissa {
+		for j := range c.mantissa[i] {
+			c.mantissa[i][j] = evens
 		}
 	}
 	return c
@@ -114,6 +115,8 @@ func (c *modelChances) zeroContext(t1, t2, above uint8) *chance {
 	}
 	return &c.zero[z][min(t2, 1)][min(above, 1)]
 }
+
+const span = 16 // symbols that are declared empty together
 
 const firstToken = 8 // the guess after a token of 0
 
@@ -134,34 +137,66 @@ func (m *tableModel) write(out []byte) []byte {
 		w.put(&c.next, uint32(m.table[i]-m.table[i-1]))
 	}
 	var none [256]uint8
-	above := &none
+	above, emptyAbove := &none, [256 / span]uint32{}
 	for k := range m.tables {
 		var t1, t2 uint8
-		for i, t := range m.tokens[k] {
-			var present uint32
-			if t != 0 {
-				present = 1
+		var emptyBefore uint32
+		for at := 0; at < 256; at += span {
+			tokens := m.tokens[k][at : at+span]
+			var empty uint32
+			if [span]uint8(tokens) == ([span]uint8{}) {
+				empty = 1
 			}
-			w.put(c.zeroContext(t1, t2, above[i]), present)
-			if t != 0 {
-				z := zigzag(int(t)-guess(t1)) + 1
-				bucket := bits.Len32(z) - 1
-				chances := &c.bucket[min(t1, 1)]
-				for b := range bucket {
-					w.put(&chances[b], 1)
-				}
-				w.put(&chances[bucket], 0)
-				for node, b := uint32(1), bucket-1; b >= 0; b-- {
-					bit := z >> b & 1
-					w.put(&c.mantiss[bucket][node&31], bit)
-					node = node<<1 | bit
-				}
+			w.put(&c.empty[emptyBefore][emptyAbove[at/span]], empty)
+			emptyBefore, emptyAbove[at/span] = empty, empty
+			if empty != 0 {
+				t1, t2 = 0, 0
+				continue
 			}
-			t1, t2 = t, t1
+			for i, t := range tokens {
+				c.writeToken(&w, t, t1, t2, above[at+i])
+				t1, t2 = t, t1
+			}
 		}
 		above = &m.tokens[k]
 	}
 	return w.finish()
+}
+
+// writeToken codes t after t1 and t2, and under above.
+func (c *modelChances) writeToken(w *bitWriter, t, t1, t2, above uint8) {
+	w.put(c.zeroContext(t1, t2, above), uint32(min(t, 1)))
+	if t == 0 {
+		return
+	}
+	z := zigzag(int(t)-guess(t1)) + 1
+	bucket := bits.Len32(z) - 1
+	chances := &c.bucket[min(t1, 1)]
+	for b := range bucket {
+		w.put(&chances[b], 1)
+	}
+	w.put(&chances[bucket], 0)
+	for b := bucket - 1; b >= 0; b-- {
+		w.put(&c.mantissa[bucket][z>>(b+1)&31], z>>b&1)
+	}
+}
+
+// readToken undoes writeToken; it gives false for a token that there is not.
+func (c *modelChances) readToken(r *bitReader, t1, t2, above uint8) (uint8, bool) {
+	if r.get(c.zeroContext(t1, t2, above)) == 0 {
+		return 0, true
+	}
+	chances := &c.bucket[min(t1, 1)]
+	bucket := 0
+	for bucket < 7 && r.get(&chances[bucket]) != 0 {
+		bucket++
+	}
+	z := uint32(1)
+	for range bucket {
+		z = z<<1 | r.get(&c.mantissa[bucket][z&31])
+	}
+	t := guess(t1) + unzigzag(z-1)
+	return uint8(t), t >= 1 && t <= maxToken
 }
 
 // read reads a model whose number of context classes is known.
@@ -178,29 +213,27 @@ func (m *tableModel) read(in []byte) error {
 		m.table[i] = uint8(m.tables - 1)
 	}
 	var none [256]uint8
-	above := &none
+	above, emptyAbove := &none, [256 / span]uint32{}
 	for k := range m.tables {
 		var t1, t2 uint8
-		for i := range m.tokens[k] {
-			var t uint8
-			if r.get(c.zeroContext(t1, t2, above[i])) != 0 {
-				chances := &c.bucket[min(t1, 1)]
-				bucket := 0
-				for bucket < 7 && r.get(&chances[bucket]) != 0 {
-					bucket++
-				}
-				z := uint32(1)
-				for b := bucket - 1; b >= 0; b-- {
-					z = z<<1 | r.get(&c.mantiss[bucket][z&31])
-				}
-				v := guess(t1) + unzigzag(z-1)
-				if v < 1 || v > maxToken {
+		var emptyBefore uint32
+		for at := 0; at < 256; at += span {
+			tokens := m.tokens[k][at : at+span]
+			empty := r.get(&c.empty[emptyBefore][emptyAbove[at/span]])
+			emptyBefore, emptyAbove[at/span] = empty, empty
+			if empty != 0 {
+				clear(tokens)
+				t1, t2 = 0, 0
+				continue
+			}
+			for i := range tokens {
+				t, ok := c.readToken(&r, t1, t2, above[at+i])
+				if !ok {
 					return corrupt("frequency out of range")
 				}
-				t = uint8(v)
+				tokens[i] = t
+				t1, t2 = t, t1
 			}
-			m.tokens[k][i] = t
-			t1, t2 = t, t1
 		}
 		above = &m.tokens[k]
 	}

@@ -1,6 +1,9 @@
 package delta
 
-import "math/bits"
+import (
+	"bytes"
+	"math/bits"
+)
 
 // plan is how a block will be encoded: its method, whether the reference gives contexts to a method that would not need
 // it, and each plane's kind, the least significant first.
@@ -24,10 +27,7 @@ func (p *plan) lowest(k kind, width int) int {
 	return width
 }
 
-const (
-	piece     = 256  // elements in a row of a sample
-	maxSample = 8192 // elements
-)
+const piece = 256 // elements in a row of a sample
 
 // sampler holds a sample of a block, and of its reference.
 type sampler struct {
@@ -41,7 +41,7 @@ type sampler struct {
 func take(into, b []byte, width, pieces int) []byte {
 	n := len(b) / width
 	into = into[:0]
-	if n <= 2*piece*pieces && n <= maxSample {
+	if n <= piece*pieces {
 		return append(into, b[:n*width]...)
 	}
 	for i := range pieces {
@@ -132,9 +132,13 @@ func (e *Encoder) planDifference(elem Elem) plan {
 	clear(s.cls)
 	for k := width - 1; k >= 0; k-- {
 		bits, gain, source := e.alone(s.planes[k]), uint64(0), kindRef
-		if e.groups > 0 && k == width-1 {
+		// Below a larger number all bytes are about as likely, whatever the contexts.
+		larger := bytes.Count(s.cls, []byte{classes - 1})
+		switch {
+		case e.groups == 0 || larger > len(s.cls)*63/64:
+		case k == width-1:
 			gain = e.gain(s.planes[k], s.exps, nil, 1, true)
-		} else if e.groups > 0 {
+		default:
 			gain, source = e.gain(s.planes[k], s.exps, s.cls, classes, true), kindClass
 		}
 		p.settle(k, bits, gain, source, len(s.ctx), e.worth)

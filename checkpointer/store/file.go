@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // tempDir holds objects that are being written. What a crash leaves there is never read.
@@ -22,6 +23,7 @@ type File struct {
 	root   string
 	fs     FS
 	shared bool
+	synced sync.Map // directories whose own entry this process has made durable
 }
 
 var _ Store = (*File)(nil)
@@ -54,16 +56,24 @@ func OpenFile(root string, fsys FS, create bool) (*File, error) {
 // URL implements Store.
 func (f *File) URL() string { return (&url.URL{Scheme: "file", Path: f.root}).String() }
 
-// mkdir makes one directory and syncs its parent; one that exists is fine.
+// mkdir makes one directory and syncs its parent; one that exists is fine. It is synced too, once: whoever made it may have
+// died before doing so.
 func (f *File) mkdir(dir string) error {
-	if err := f.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := f.fs.Mkdir(dir)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return f.fs.SyncDir(filepath.Dir(dir))
+	if _, ok := f.synced.Load(dir); ok && err != nil {
+		return nil
+	}
+	if err := f.fs.SyncDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	f.synced.Store(dir, true)
+	return nil
 }
 
-// mkdirs makes the directories of a key below the root. Directories that are there already are synced too: whoever made
-// them may have died before doing so.
+// mkdirs makes the directories of a key below the root.
 func (f *File) mkdirs(key string) error {
 	dir := f.root
 	parts := strings.Split(key, "/")

@@ -1,4 +1,4 @@
-// Command checkpointer saves, restores, lists and verifies checkpoints, and runs the checkpoint agent.
+// Command checkpointer keeps training checkpoints in a store and brings them back, and runs the checkpoint agent.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 
 	"nomad-spotter/checkpointer/cli"
 	_ "nomad-spotter/checkpointer/store/azblob" // the stores that URLs can name, besides file
+	_ "nomad-spotter/checkpointer/store/azblob" // the stores that this program can open
 	_ "nomad-spotter/checkpointer/store/cos"
 	_ "nomad-spotter/checkpointer/store/gs"
 	_ "nomad-spotter/checkpointer/store/oss"

@@ -13,6 +13,7 @@ func choosing(classes bool) {
 		name, signature = "contextsClassAVX2", "func(ctx, x, cls *byte, n int, bounds *[16]uint16, count int)"
 	}
 	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
 	ctx, x, n := Load(Param("ctx"), GP64()), Load(Param("x"), GP64()), Load(Param("n"), GP64())
 	bounds, count := Load(Param("bounds"), GP64()), Load(Param("count"), GP64())
 	cls := x
@@ -63,6 +64,7 @@ func choosing(classes bool) {
 // classifying turns classes into those of the next lower plane.
 func classifying() {
 	TEXT("classifyAVX2", NOSPLIT, "func(cls, plane *byte, n int)")
+	Pragma("noescape")
 	cls, plane, n := Load(Param("cls"), GP64()), Load(Param("plane"), GP64()), Load(Param("n"), GP64())
 	two := YMM()
 	VPCMPEQB(two, two, two)

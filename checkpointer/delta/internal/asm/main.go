@@ -67,6 +67,7 @@ func each(n reg.Register, body func(at reg.Register)) {
 
 func rotation(name string, width, left int) {
 	TEXT(name+suffix(width), NOSPLIT, "func(dst, src *byte, n int)")
+	Pragma("noescape")
 	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
 	each(n, func(at reg.Register) {
 		x, y := YMM(), YMM()
@@ -94,6 +95,7 @@ func zeroed() reg.VecVirtual {
 
 func subtraction(width int) {
 	TEXT("subtractAVX2"+suffix(width), NOSPLIT, "func(dst, cur, ref *byte, n int)")
+	Pragma("noescape")
 	dst, cur, ref := Load(Param("dst"), GP64()), Load(Param("cur"), GP64()), Load(Param("ref"), GP64())
 	n, zero := Load(Param("n"), GP64()), zeroed()
 	each(n, func(at reg.Register) {
@@ -112,6 +114,7 @@ func subtraction(width int) {
 
 func addition(width int) {
 	TEXT("addAVX2"+suffix(width), NOSPLIT, "func(b, ref *byte, n int)")
+	Pragma("noescape")
 	b, ref := Load(Param("b"), GP64()), Load(Param("ref"), GP64())
 	n, zero := Load(Param("n"), GP64()), zeroed()
 	each(n, func(at reg.Register) {
@@ -197,6 +200,7 @@ func planePointers(p reg.Register, width int) []reg.Register {
 func splitting(width int) {
 	mask := sortBytes("sort", width, false)
 	TEXT("splitAVX2"+suffix(width), NOSPLIT, "func(p *[8][]byte, at int, src *byte, n int)")
+	Pragma("noescape")
 	planes := planePointers(Load(Param("p"), GP64()), width)
 	src, n, at := Load(Param("src"), GP64()), Load(Param("n"), GP64()), Load(Param("at"), GP64())
 	ADDQ(at, n)
@@ -224,6 +228,7 @@ func splitting(width int) {
 func merging(width int) {
 	mask := sortBytes("unsort", width, true)
 	TEXT("mergeAVX2"+suffix(width), NOSPLIT, "func(dst *byte, p *[8][]byte, at int, n int)")
+	Pragma("noescape")
 	planes := planePointers(Load(Param("p"), GP64()), width)
 	dst, n, at := Load(Param("dst"), GP64()), Load(Param("n"), GP64()), Load(Param("at"), GP64())
 	ADDQ(at, n)
@@ -253,6 +258,7 @@ func merging(width int) {
 // exponent takes 32 elements at a time, n of them.
 func exponent(width int) {
 	TEXT("exponentsAVX2"+suffix(width), NOSPLIT, "func(dst, src *byte, n int, shift uint64)")
+	Pragma("noescape")
 	dst, src, n := Load(Param("dst"), GP64()), Load(Param("src"), GP64()), Load(Param("n"), GP64())
 	shift, at, low := XMM(), GP64(), YMM()
 	MOVQ(Load(Param("shift"), GP64()), shift)

@@ -63,6 +63,7 @@ func name(base string, contexts bool) string {
 func putting(contexts bool) {
 	TEXT(name("put", contexts), NOSPLIT,
 		"func(states, table *uint32, syms, ctx *byte, rows int, buf *byte, end int, compact *byte) int")
+	Pragma("noescape")
 	states, x := loadStates()
 	table, syms := Load(Param("table"), GP64()), Load(Param("syms"), GP64())
 	var ctx reg.Register
@@ -149,6 +150,7 @@ func rowOrder() Mem {
 func getting(contexts bool, inOrder Mem) {
 	TEXT(name("get", contexts), NOSPLIT,
 		"func(states, table *uint32, syms, ctx *byte, rows int, in *byte, n int, spread *byte) (done, used int)")
+	Pragma("noescape")
 	states, x := loadStates()
 	table, syms := Load(Param("table"), GP64()), Load(Param("syms"), GP64())
 	var ctx reg.Register
