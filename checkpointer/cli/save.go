@@ -41,15 +41,15 @@ func saveCommand(l *line) *cobra.Command {
 		asJSON  bool
 	)
 	c := &cobra.Command{
-		Use:     "save PATH",
-		Short:   "Save a checkpoint, a file or a directory",
+		Use:   "save PATH",
+		Short: "Save a checkpoint, a file or a directory",
 		Long: `Save a checkpoint, a file or a directory. The epoch of the lineage is taken for this one save, unless --epoch names one
 that was taken before with "checkpointer claim".
 
 With --ranks the checkpoint has a part for every rank, saved by itself, and exists once all of them are there.`,
 		Example: `  checkpointer save ckpt_1200.pt --store file:///mnt/checkpoints --lineage default/train --step 1200
   checkpointer save ckpt_1200 --store s3://bucket/prefix --lineage default/train --epoch 7 --rank 3 --ranks 8`,
-		Args:    l.oneArg("PATH"),
+		Args: l.oneArg("PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start := time.Now()
 			l.needLineage(lineage)

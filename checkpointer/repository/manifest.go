@@ -44,7 +44,7 @@ type Manifest struct {
 	Step     int64     `json:"step"`
 	Rank     int       `json:"rank,omitempty"`  // of a gang
 	Ranks    int       `json:"ranks,omitempty"` // of the gang, from 2 on; 0: there is none
-	Name     string    `json:"name"` // base name of the checkpoint
+	Name     string    `json:"name"`            // base name of the checkpoint
 	Created  time.Time `json:"created"`
 	RawBytes int64     `json:"raw_bytes"` // size of the checkpoint's files
 	Files    int       `json:"files"`
