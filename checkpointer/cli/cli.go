@@ -83,7 +83,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found.`,
 }
 
 // commands make the subcommands.
-var commands = []func(*line) *cobra.Command{saveCommand, claimCommand, restoreCommand, listCommand, showCommand, verifyCommand, statsCommand, gcCommand, cpCommand, keyCommand, storeCommand, agentCommand}
+var commands = []func(*line) *cobra.Command{saveCommand, claimCommand, restoreCommand, listCommand, showCommand, verifyCommand, statsCommand, gcCommand, cpCommand, keyCommand, storeCommand, watchCommand, agentCommand}
 
 // complain prints an error, each of its lines with the program's name.
 func complain(w io.Writer, err error) {

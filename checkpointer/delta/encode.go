@@ -27,13 +27,14 @@ type settings struct {
 	groups  int    // of context bytes, 0 for no contexts
 	tables  int    // of a plane
 	worth   uint64 // of 1024: what a plane must save to be coded
+	gains   uint64 // of 1024: what contexts must save to be used
 	related uint64 // of 1024: what the reference must save to be needed
 }
 
 var effortSettings = [...]settings{
-	Auto:  {pieces: 16, groups: 10, tables: 12, worth: 24, related: 4},
+	Auto:  {pieces: 16, groups: 10, tables: 12, worth: 24, gains: 16, related: 6},
 	Fast:  {pieces: 16, groups: 0, tables: 1, worth: 40, related: 10},
-	Small: {pieces: 32, groups: maxGroups, tables: 24, worth: 3, related: 1},
+	Small: {pieces: 32, groups: maxGroups, tables: 24, worth: 3, gains: 2, related: 1},
 }
 
 // Encoder encodes blocks. It keeps scratch memory, nothing that changes its output, and is not safe for concurrent use.

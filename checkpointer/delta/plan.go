@@ -101,7 +101,7 @@ func (e *Encoder) planBase(m method, elem Elem) plan {
 		if k == width-2 && e.groups > 0 && elem.float() {
 			gain = e.gain(s.planes[k], s.planes[k+1], nil, 1, true)
 		}
-		p.settle(k, bits, gain, kindAbove, len(s.ctx), e.worth)
+		p.settle(k, bits, gain, kindAbove, len(s.ctx), e.settings)
 	}
 	return p
 }
@@ -120,7 +120,7 @@ func (e *Encoder) planHinted(base plan, elem Elem) plan {
 	}
 	p := base
 	p.bits -= min(p.bits, before)
-	p.settle(top, e.alone(s.planes[top]), gain, kindRef, len(s.ctx), e.worth)
+	p.settle(top, e.alone(s.planes[top]), gain, kindRef, len(s.ctx), e.settings)
 	p.hinted = p.kind[top] == kindRef
 	return p
 }
@@ -141,7 +141,7 @@ func (e *Encoder) planDifference(elem Elem) plan {
 		default:
 			gain, source = e.gain(s.planes[k], s.exps, s.cls, classes, true), kindClass
 		}
-		p.settle(k, bits, gain, source, len(s.ctx), e.worth)
+		p.settle(k, bits, gain, source, len(s.ctx), e.settings)
 		if k > 0 {
 			classify(s.cls, s.planes[k])
 		}
@@ -150,14 +150,14 @@ func (e *Encoder) planDifference(elem Elem) plan {
 }
 
 // settle decides a plane's kind: bits is its estimate with one table, gain what contexts from source save of that.
-func (p *plan) settle(k int, bits, gain uint64, source kind, n int, worth uint64) {
+func (p *plan) settle(k int, bits, gain uint64, source kind, n int, e settings) {
 	raw := uint64(n) * 8 << 16
 	p.kind[k] = kindPlain
-	if gain > raw/512 {
+	if gain > min(raw/1024*e.gains, bits/16) {
 		p.kind[k] = source
 		bits -= min(bits, gain)
 	}
-	if bits+raw/1024*worth >= raw {
+	if bits+raw/1024*e.worth >= raw {
 		p.kind[k], bits = kindRaw, raw
 	}
 	p.bits += bits

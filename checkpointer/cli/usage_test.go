@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/shoenig/test/must"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// each calls f for every command that does something, by its path, such as "store register".
+func each(f func(path string, c *cobra.Command)) {
+	var walk func(prefix string, c *cobra.Command)
+	walk = func(prefix string, c *cobra.Command) {
+		path := strings.TrimSpace(prefix + " " + c.Name())
+		if !c.HasSubCommands() {
+			f(path, c)
+		}
+		for _, sub := range c.Commands() {
+			walk(path, sub)
+		}
+	}
+	for _, c := range commands {
+		walk("", c(&line{}))
+	}
+}
+
+// call runs a command line.
+func call(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = Main(context.Background(), "1.2.3", args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// Every command tells all that is wrong with its line at once, on standard error alone, and does nothing.
+func TestUsage(t *testing.T) {
+	t.Setenv("SPOTTER_KEY", "")
+	wrong := map[string]string{"number": "many", "duration": "soon"}
+	each(func(path string, c *cobra.Command) {
+		t.Run(path, func(t *testing.T) {
+			must.NotEq(t, "", c.Short)
+			must.StrContains(t, c.Example, "checkpointer "+path)
+			name := strings.Fields(path)
+
+			// Flags that do not exist, and one without its value.
+			code, stdout, stderr := call(append(name, "--nonsense", "--folly=1", "-x")...)
+			must.EqOp(t, exitUsage, code)
+			must.EqOp(t, "", stdout)
+			for _, want := range []string{"checkpointer: unknown flag: --nonsense\n", "checkpointer: unknown flag: --folly\n", "checkpointer: unknown flag: -x\n", "Run `checkpointer --help` for usage.\n"} {
+				must.StrContains(t, stderr, want)
+			}
+			var flags []string
+			c.Flags().VisitAll(func(f *pflag.Flag) {
+				must.NotEq(t, "", f.Usage)
+				if f.NoOptDefVal == "" {
+					code, stdout, stderr := call(append(name, "--"+f.Name)...)
+					must.EqOp(t, exitUsage, code)
+					must.EqOp(t, "", stdout)
+					must.StrContains(t, stderr, fmt.Sprintf("flag --%s needs a value: ", f.Name))
+				}
+				if v, ok := wrong[f.Value.Type()]; ok {
+					flags = append(flags, "--"+f.Name, v)
+				}
+			})
+
+			// Every wrong value is told.
+			code, stdout, stderr = call(append(name, flags...)...)
+			for i := 0; i < len(flags); i += 2 {
+				must.StrContains(t, stderr, fmt.Sprintf("invalid argument %q for %q: ", flags[i+1], flags[i]))
+			}
+			if len(flags) > 0 {
+				must.EqOp(t, exitUsage, code)
+				must.EqOp(t, "", stdout)
+			}
+
+			// Too many arguments.
+			code, _, stderr = call(append(name, "one", "two", "three")...)
+			must.EqOp(t, exitUsage, code)
+			must.StrContains(t, stderr, c.Name()+" takes ")
+
+			code, stdout, stderr = call(append(name, "--help")...)
+			must.EqOp(t, exitDone, code)
+			must.EqOp(t, "", stderr)
+			must.StrContains(t, stdout, "Examples:\n  checkpointer ")
+		})
+	})
+}
+
+// What takes a store takes it in the same way.
+func TestStoreFlags(t *testing.T) {
+	each(func(path string, c *cobra.Command) {
+		if c.Flags().Lookup("store") == nil || c.Flags().Lookup("consul") == nil {
+			return
+		}
+		for _, args := range [][]string{nil, {"--store", "file:///x", "--consul", "http://127.0.0.1:1"}} {
+			code, _, stderr := call(append(strings.Fields(path), args...)...)
+			must.EqOp(t, exitUsage, code, must.Sprint(path))
+			must.StrContains(t, stderr, "give exactly one of --store URL and --consul ADDRESS", must.Sprint(path))
+		}
+		for flag, value := range map[string]string{"--store": "nosuch://bucket", "--consul": "ftp://x"} {
+			code, _, stderr := call(append(strings.Fields(path), flag, value)...)
+			must.EqOp(t, exitUsage, code, must.Sprint(path))
+			must.StrContains(t, stderr, "checkpointer: "+flag+": ", must.Sprint(path))
+		}
+	})
+}

@@ -1,0 +1,267 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+
+	"nomad-spotter/checkpointer/agent"
+	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/repository"
+)
+
+// watchFlags are the flags of watch.
+type watchFlags struct {
+	url, dir, lineage, pattern, state string
+	consulFlags
+	last                           int64
+	interval, storeTimeout, finish time.Duration
+	restore, json                  bool
+	logLevel                       string
+}
+
+func watchCommand(l *line) *cobra.Command {
+	var f watchFlags
+	c := &cobra.Command{
+		Use:   "watch",
+		Short: "Save every checkpoint that is finished in a directory, beside any program",
+		Long: `Watch a directory and save each checkpoint that is finished in it, as the agent of a task does. At SIGTERM or SIGINT save
+what is left, and end. An event is one line on standard output, with --json a JSON object: restored, durable, failed, damaged,
+store-lost, store-found, superseded, warning.
+
+If an earlier run was killed, what it had taken and not yet saved is saved first. Every run is a writer of its own: another
+one of the same lineage is superseded, and ends with exit code 1.`,
+		Example: `  checkpointer watch --dir /ckpt --store file:///mnt/checkpoints --lineage default/train --restore
+  checkpointer watch --dir /ckpt --consul http://127.0.0.1:8500 --lineage default/train --pattern '*.pt' --keep-last 5`,
+		Args: l.noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.check(l)
+			if err := l.err(); err != nil {
+				return err
+			}
+			return f.run(cmd)
+		},
+	}
+	c.Flags().StringVar(&f.dir, "dir", "", "directory that checkpoints are written into; must exist")
+	c.Flags().StringVar(&f.url, "store", "", "store URL, such as file:///absolute/path or s3://bucket/prefix")
+	f.add(c)
+	c.Flags().StringVar(&f.lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
+	c.Flags().StringVar(&f.pattern, "pattern", "", "names that can be checkpoints, as '*.pt' (default: all)")
+	l.whole(c.Flags(), &f.last, "keep-last", 0, 1, "remove all but the newest so many snapshots and those that are pinned (default: remove none)")
+	l.span(c.Flags(), &f.interval, "interval", 0, 0, "ask the program for a checkpoint when none was finished for so long; 0: never")
+	c.Flags().BoolVar(&f.restore, "restore", false, "first restore the newest checkpoint into the directory")
+	l.span(c.Flags(), &f.storeTimeout, "store-timeout", time.Minute, time.Second, "with --restore: how long to wait for a store")
+	l.span(c.Flags(), &f.finish, "stop-timeout", 10*time.Minute, time.Second, "how long to go on saving after SIGTERM")
+	c.Flags().StringVar(&f.state, "state-dir", "", "directory for what is on its way, best on the file system of --dir (default: .spotter-watch in --dir)")
+	c.Flags().StringVar(&f.logLevel, "log-level", "error", "trace, debug, info, warn or error, for the log on standard error")
+	c.Flags().BoolVar(&f.json, "json", false, "print events as JSON, one object a line")
+	return c
+}
+
+func (f *watchFlags) check(l *line) {
+	if f.dir == "" {
+		l.fault("--dir is missing: name the directory that checkpoints are written into")
+	}
+	if (f.url == "") == (f.address == "") {
+		l.fault("give exactly one of --store URL and --consul ADDRESS")
+	} else if f.url != "" {
+		l.checkURL("--store", f.url)
+	} else {
+		f.needed(l)
+	}
+	l.needLineage(f.lineage)
+	if _, err := path.Match(f.pattern, "x"); err != nil {
+		l.fault("--pattern: %q is not a glob pattern", f.pattern)
+	}
+	if hclog.LevelFromString(f.logLevel) == hclog.NoLevel {
+		l.fault("--log-level: %q is none of trace, debug, info, warn, error", f.logLevel)
+	}
+}
+
+// config is that of an agent for the directory.
+func (f *watchFlags) config() (api.AgentConfig, error) {
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return api.AgentConfig{}, err
+	}
+	state := f.state
+	if state == "" {
+		state = filepath.Join(dir, ".spotter-watch")
+	}
+	if state, err = filepath.Abs(state); err != nil {
+		return api.AgentConfig{}, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	c := api.AgentConfig{
+		Lineage: f.lineage, Writer: "checkpointer watch on " + host, CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
+		ControlSocket: filepath.Join(state, "control.sock"), TaskSocket: filepath.Join(state, "task.sock"), UID: os.Getuid(), GID: os.Getgid(),
+		Pattern: f.pattern, Interval: api.Duration(f.interval), Store: f.url, LogLevel: f.logLevel,
+	}
+	if f.url == "" {
+		consul := f.consulFlags.config()
+		c.Consul = &consul
+	}
+	return c, agent.Validate(c)
+}
+
+func (f *watchFlags) run(cmd *cobra.Command) error {
+	conf, err := f.config()
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(conf.CheckpointDir); err != nil || !info.IsDir() {
+		return fmt.Errorf("--dir: %w", errors.Join(err, fmt.Errorf("%s is no directory", conf.CheckpointDir)))
+	}
+	ctx := cmd.Context()
+	if _, err := os.Stat(filepath.Join(conf.StateDir, "state.json")); err == nil {
+		complain(cmd.ErrOrStderr(), errors.New("an earlier run was cut off: saving what it left"))
+		if err := f.session(ctx, cmd, conf, nil); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return f.session(ctx, cmd, conf, f.begin)
+}
+
+// session runs an agent until ctx is done, or, without begin, until it has saved what there is.
+func (f *watchFlags) session(ctx context.Context, cmd *cobra.Command, conf api.AgentConfig, begin func(context.Context, *api.Client) error) error {
+	log := hclog.New(&hclog.LoggerOptions{Name: "watch", Level: hclog.LevelFromString(f.logLevel), JSONFormat: true, Output: cmd.ErrOrStderr()})
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() {
+		err := agent.Run(life, conf, log)
+		end()
+		ended <- err
+	}()
+	s := &watching{flags: f, cmd: cmd, client: api.NewClient(conf.ControlSocket)}
+	err := s.up(life)
+	if err == nil && begin != nil {
+		if err = begin(ctx, s.client); err == nil {
+			err = s.follow(ctx, life)
+		}
+	}
+	if err == nil && life.Err() == nil {
+		err = s.finish(life)
+	}
+	end()
+	if err = errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	return os.RemoveAll(conf.StateDir) // all is saved
+}
+
+// begin restores, and starts the agent's work.
+func (f *watchFlags) begin(ctx context.Context, c *api.Client) error {
+	if !f.restore {
+		return c.Attach(ctx, os.Getpid(), 0)
+	}
+	if _, err := c.Restore(ctx, f.storeTimeout); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// watching is one agent at work.
+type watching struct {
+	flags  *watchFlags
+	cmd    *cobra.Command
+	client *api.Client
+	seq    uint64 // of the last event that was printed
+}
+
+// up waits until the agent answers, or has ended.
+func (s *watching) up(life context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_, err := s.client.Status(life, 0, 0)
+		if err == nil || life.Err() != nil {
+			return nil // if it has ended, Run says why
+		}
+		if !api.IsGone(err) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-life.Done():
+		}
+	}
+}
+
+var errSuperseded = errors.New("a newer run has taken over the lineage: nothing more is saved here")
+
+// follow prints events until ctx is done or the agent has ended.
+func (s *watching) follow(ctx, life context.Context) error {
+	for ctx.Err() == nil && life.Err() == nil {
+		if err := s.events(ctx, 30*time.Second); err != nil && ctx.Err() == nil && life.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// events prints what has happened since the last call, waiting for the first.
+func (s *watching) events(ctx context.Context, wait time.Duration) error {
+	list, err := s.client.Events(ctx, s.seq, wait)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		s.seq = e.Seq
+		if s.flags.json {
+			err = json.NewEncoder(s.cmd.OutOrStdout()).Encode(e)
+		} else {
+			_, err = fmt.Fprintf(s.cmd.OutOrStdout(), "%s %s: %s\n", e.At.Format(time.RFC3339), e.Kind, e.Message)
+		}
+		switch {
+		case err != nil:
+			return err
+		case e.Kind == api.EventSuperseded:
+			return errSuperseded
+		case e.Kind == api.EventDurable && s.flags.last > 0:
+			if err := s.collect(ctx); err != nil && ctx.Err() == nil {
+				complain(s.cmd.ErrOrStderr(), err) // the next one tries again
+			}
+		}
+	}
+	return nil
+}
+
+// collect removes what --keep-last does not keep.
+func (s *watching) collect(ctx context.Context) error {
+	status, err := s.client.Status(ctx, 0, 0)
+	if err != nil || status.Store == "" {
+		return err
+	}
+	repo, err := openURL(ctx, status.Store, nil, false)
+	if err != nil {
+		return err
+	}
+	_, err = repo.Collect(ctx, s.flags.lineage, repository.Retention{Last: int(s.flags.last)}, false)
+	return err
+}
+
+// finish lets the agent save what is left.
+func (s *watching) finish(life context.Context) error {
+	out, err := s.client.Finish(life, time.Now().Add(s.flags.finish), false)
+	if err == nil {
+		err = s.events(life, 0)
+	}
+	if err == nil && !out.Done {
+		err = fmt.Errorf("after %s not everything is saved, %s: run the command again to go on", s.flags.finish, out.Error)
+	}
+	return err
+}
