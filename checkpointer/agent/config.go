@@ -39,6 +39,12 @@ func Validate(c api.AgentConfig) error {
 	if err := repository.CheckLineage(c.Lineage); err != nil {
 		fault("lineage: %w", err)
 	}
+	if err := repository.CheckRank(c.Rank, c.Ranks); err != nil {
+		fault("rank, ranks: %w", err)
+	}
+	if c.Ranks > 1 && c.Epoch == 0 {
+		fault("epoch: is 0 with ranks %d: claim one for all of them, as with `checkpointer claim`", c.Ranks)
+	}
 	for _, f := range []struct{ name, value string }{
 		{"checkpoint_dir", c.CheckpointDir},
 		{"state_dir", c.StateDir},

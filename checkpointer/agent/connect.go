@@ -60,9 +60,8 @@ func (a *Agent) connect(ctx context.Context) {
 		if err == nil {
 			a.repo, a.writer = repo, nil
 			a.storeURL = url
-			if epoch := a.state.Epochs[url]; epoch > 0 {
-				a.writer = repo.Resume(a.conf.Lineage, epoch)
-				a.writer.Options = a.options()
+			if epoch := a.state.Epochs[url]; epoch > 0 && (a.conf.Epoch == 0 || a.conf.Epoch == epoch) {
+				a.writer = a.resume(repo, epoch)
 			}
 			if lost {
 				a.event(api.EventStoreFound, nil, "Checkpoint store %s is reachable again", repo.URL())
@@ -112,6 +111,9 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 			continue
 		}
 		repo, err := repository.Open(ctx, s, create)
+		if err == nil && (!chosen || a.conf.Epoch > 0) {
+			err = a.given(ctx, repo)
+		}
 		if err == nil && (chosen || len(urls) == 1) {
 			return repo, url, nil
 		}
@@ -166,14 +168,13 @@ func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	w, err := repo.Claim(ctx, a.conf.Lineage, a.conf.Writer, a.now())
+	w, err := a.enter(ctx, repo)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
 		a.disconnect(repo)
 		return nil, nil, fmt.Errorf("claim a writer epoch: %w", err)
 	}
-	w.Options = a.options()
 	a.state.Epochs[url] = w.Epoch
 	a.save()
 	if err := a.mark(url, w.Epoch); err != nil {

@@ -40,6 +40,9 @@ func (a *Agent) publishLoop(ctx context.Context) {
 			a.super = true
 			a.queue = slices.Insert(a.queue, 0, st)
 			a.event(api.EventSuperseded, nil, "A newer run of this task has taken over: %v", err)
+		case a.conf.Epoch > 0 && (errors.Is(err, repository.ErrConflict) || errors.Is(err, repository.ErrRanks)):
+			a.event(api.EventFailed, checkpoint(st), "Checkpoint %d is given up, it does not fit what is stored of that step: %v", st.Step, err)
+			a.drop(st)
 		case errors.Is(err, repository.ErrConflict):
 			// The same step with other bytes is a checkpoint of its own: it goes into an epoch of its own.
 			a.queue = slices.Insert(a.queue, 0, st)

@@ -41,12 +41,15 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 			if r, err = a.restoreFrom(ctx, repo, w, before); err == nil {
 				return r, nil
 			}
-			if errors.Is(err, repository.ErrNoSnapshot) {
+			if lasting(err) {
 				return nil, err
 			}
 			a.mu.Lock()
 			a.disconnect(repo)
 			a.mu.Unlock()
+		}
+		if errors.Is(err, repository.ErrSuperseded) {
+			return nil, err
 		}
 		last = err
 		a.log.Warn("restore failed; trying again", "error", err)
@@ -63,6 +66,10 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	if err != nil {
 		return nil, err
 	}
+	if local != nil && a.conf.Ranks > 1 {
+		a.log.Info("checkpoints in the directory are passed over: all ranks go on from one step, which only the store knows")
+		local = nil
+	}
 	if local != nil && w.Epoch != before+1 {
 		a.log.Info("checkpoints in the directory are passed over: they are not of the lineage's last epoch", "epoch", before, "last_epoch", w.Epoch-1)
 		local = nil
@@ -74,7 +81,7 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	var m *repository.Manifest
 	var damaged []api.Damage
 	if local == nil || (len(list) > 0 && list[0].Step >= local.Step) {
-		m, damaged, err = repo.Newest(ctx, a.conf.Lineage, repository.Target{Dir: a.conf.CheckpointDir, UID: a.conf.UID, GID: a.conf.GID})
+		m, damaged, err = repo.Newest(ctx, a.conf.Lineage, repository.Target{Dir: a.conf.CheckpointDir, UID: a.conf.UID, GID: a.conf.GID, Rank: a.conf.Rank, Ranks: a.conf.Ranks})
 		if err != nil && (local == nil || !errors.Is(err, repository.ErrNoSnapshot)) {
 			return nil, err
 		}

@@ -6,6 +6,11 @@ type AgentConfig struct {
 	Lineage string `json:"lineage"` // the logical task, such as "default/train/trainer/main/0"
 	Writer  string `json:"writer"`  // who claims the epoch, for people: allocation and node
 
+	// A training of several ranks saves one checkpoint in as many parts, each with an agent of its own.
+	Rank  int    `json:"rank,omitempty"`
+	Ranks int    `json:"ranks,omitempty"` // 0 or 1: there is only one
+	Epoch uint64 `json:"epoch,omitempty"` // claimed once for all ranks; 0: the agent claims one for itself, which ranks must not
+
 	CheckpointDir     string `json:"checkpoint_dir"`      // where the task writes, as the host sees it
 	TaskCheckpointDir string `json:"task_checkpoint_dir"` // the same, as the task sees it
 	StateDir          string `json:"state_dir"`           // the agent's own: stage, state file

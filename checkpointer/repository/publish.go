@@ -205,6 +205,14 @@ func (w *Writer) install(ctx context.Context, m *Manifest) (n int64, complete bo
 	return n, complete, w.current(ctx)
 }
 
+// Current fails with ErrSuperseded when a newer epoch was claimed, and with ErrUnclaimed when this writer's was not.
+func (w *Writer) Current(ctx context.Context) error {
+	if err := w.current(ctx); err != nil {
+		return fmt.Errorf("epoch %d of %s: %w", w.Epoch, w.Lineage, err)
+	}
+	return nil
+}
+
 // current fails when a newer epoch was claimed, or when this writer's own claim is not there: then something else is
 // mounted in the store's place.
 func (w *Writer) current(ctx context.Context) error {
@@ -215,7 +223,7 @@ func (w *Writer) current(ctx context.Context) error {
 	case last > w.Epoch:
 		return fmt.Errorf("%w: %d, this writer has %d", ErrSuperseded, last, w.Epoch)
 	case last < w.Epoch:
-		return fmt.Errorf("%s does not hold the claim of epoch %d any more: is the right file system mounted there?", w.repo.URL(), w.Epoch)
+		return fmt.Errorf("%s: %w: %d; is the right file system mounted there?", w.repo.URL(), ErrUnclaimed, w.Epoch)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ const headKey = "spotter-repository.json"
 // Errors that callers branch on.
 var (
 	ErrSuperseded = errors.New("a newer writer epoch exists")
+	ErrUnclaimed  = errors.New("the store does not hold the claim of the writer's epoch")
 	ErrNoSnapshot = errors.New("no such snapshot")
 	ErrConflict   = errors.New("this step was published before in this epoch, with other content")
 )
