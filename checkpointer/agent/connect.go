@@ -61,7 +61,7 @@ func (a *Agent) connect(ctx context.Context) {
 			a.repo, a.writer = repo, nil
 			a.storeURL = url
 			if epoch := a.state.Epochs[url]; epoch > 0 && (a.conf.Epoch == 0 || a.conf.Epoch == epoch) {
-				a.writer = a.resume(repo, epoch)
+				a.writer = a.resume(repo, a.line(url), epoch)
 			}
 			if lost {
 				a.event(api.EventStoreFound, nil, "Checkpoint store %s is reachable again", repo.URL())
@@ -85,7 +85,7 @@ func (a *Agent) connect(ctx context.Context) {
 }
 
 // openAny opens a store: the one that this agent writes to, or, before it has one, the one that holds the newest snapshot of
-// the lineage. Where several are as good, the first counts.
+// the lineage; of several, where the lineage may be written. Where several are as good, the first counts.
 func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -98,7 +98,7 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 	a.mu.Unlock()
 	var errs []error
 	var best *repository.Repository
-	bestURL, bestStep := "", int64(-1)
+	bestURL, bestAt := "", repository.Standing{}
 	for _, url := range urls {
 		a.mu.Lock()
 		// A store that this agent has written to must still be a repository: an empty directory in its place is a mount
@@ -117,16 +117,16 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 		if err == nil && (chosen || len(urls) == 1) {
 			return repo, url, nil
 		}
-		step := int64(-1)
+		var st repository.Standing
 		if err == nil {
-			step, err = newestStep(ctx, repo, a.conf.Lineage)
+			st, err = repo.Standing(ctx, a.conf.Lineage)
 		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if best == nil || step > bestStep {
-			best, bestURL, bestStep = repo, url, step
+		if best == nil || st.Ahead(bestAt) {
+			best, bestURL, bestAt = repo, url, st
 		}
 	}
 	if best != nil {
@@ -136,15 +136,6 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 		return best, bestURL, nil
 	}
 	return nil, "", errors.Join(errs...)
-}
-
-// newestStep is the step of the newest snapshot of a lineage, -1 if there is none. Epochs of two stores cannot be compared.
-func newestStep(ctx context.Context, repo *repository.Repository, lineage string) (int64, error) {
-	list, err := repo.Snapshots(ctx, lineage)
-	if err != nil || len(list) == 0 {
-		return -1, err
-	}
-	return list[0].Step, nil
 }
 
 // disconnect drops a repository that failed, unless another has taken its place. The caller holds mu.
@@ -176,6 +167,13 @@ func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.
 		return nil, nil, fmt.Errorf("claim a writer epoch: %w", err)
 	}
 	a.state.Epochs[url] = w.Epoch
+	if w.Lineage != a.conf.Lineage {
+		if a.state.Lines == nil {
+			a.state.Lines = map[string]string{}
+		}
+		a.state.Lines[url] = w.Lineage
+		a.event(api.EventWarning, nil, "The store that this lineage is written in is not reachable: it goes on as %s in %s", w.Lineage, repo.URL())
+	}
 	a.save()
 	if err := a.mark(url, w.Epoch); err != nil {
 		a.log.Warn("cannot mark the checkpoint directory with its epoch", "error", err)

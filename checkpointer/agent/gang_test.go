@@ -86,3 +86,51 @@ func TestValidate_Ranks(t *testing.T) {
 		must.ErrorContains(t, agent.Validate(api.AgentConfig{Rank: c.rank, Ranks: c.ranks, Epoch: c.epoch}), c.want)
 	}
 }
+
+// The store is dark: a replica restores what it has, and the lineage goes on there as a fork, if that was allowed; after a
+// restart too.
+func TestAgent_Fork(t *testing.T) {
+	t.Parallel()
+	home, replica := t.TempDir(), t.TempDir()
+	a := newNode(t, home, nil)
+	a.start()
+	a.restore()
+	a.shell("sleep 60")
+	a.write("step-1", "one")
+	a.durable(1)
+	var repos [2]*repository.Repository
+	for i, dir := range []string{home, replica} {
+		s, err := store.Open("file://"+dir, true)
+		must.NoError(t, err)
+		repos[i], err = repository.Open(t.Context(), s, true)
+		must.NoError(t, err)
+	}
+	list, err := repos[0].Snapshots(t.Context(), a.conf.Lineage)
+	must.NoError(t, err)
+	_, err = repository.Copy(t.Context(), repos[0], repos[1], list[0], repository.CopyOptions{})
+	must.NoError(t, err)
+
+	b := newNode(t, replica, nil)
+	b.start()
+	_, err = b.ctl.Restore(context.Background(), time.Second)
+	must.ErrorContains(t, err, "reach that one, or go on as a fork")
+	c := newNode(t, replica, func(conf *api.AgentConfig) { conf.Fork = true })
+	c.start()
+	r := c.restore()
+	must.EqOp(t, 1, r.Checkpoint.Step)
+	must.EqOp(t, 2, r.Epoch)
+	must.Len(t, 1, c.events(api.EventWarning))
+	c.shell("sleep 60")
+	c.write("step-2", "two")
+	c.durable(2)
+	c.kill()
+	c.start()
+	c.write("step-3", "three")
+	c.durable(3)
+	step, content := read(t, replica, c.conf.Lineage)
+	must.EqOp(t, 3, step)
+	must.EqOp(t, "three", content)
+	list, err = repos[1].Snapshots(t.Context(), c.conf.Lineage+"/@forks/"+repos[1].ID())
+	must.NoError(t, err)
+	must.Len(t, 2, list)
+}

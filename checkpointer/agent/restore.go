@@ -74,7 +74,7 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 		a.log.Info("checkpoints in the directory are passed over: they are not of the lineage's last epoch", "epoch", before, "last_epoch", w.Epoch-1)
 		local = nil
 	}
-	list, err := repo.Snapshots(ctx, a.conf.Lineage)
+	list, err := repo.History(ctx, a.conf.Lineage)
 	if err != nil {
 		return nil, err
 	}

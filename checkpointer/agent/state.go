@@ -14,10 +14,11 @@ import (
 
 // state is what survives the agent's process.
 type state struct {
-	Epochs   map[string]uint64  `json:"epochs"`   // store URL to the epoch that this agent claimed there
-	Done     map[string]string  `json:"done"`     // see detect.Detector
-	Events   uint64             `json:"events"`   // number of the last event
-	Requests uint64             `json:"requests"` // number of the last request
+	Epochs   map[string]uint64  `json:"epochs"`          // store URL to the epoch that this agent claimed there
+	Lines    map[string]string  `json:"lines,omitempty"` // store URL to the fork of the lineage that is written there, if it is one
+	Done     map[string]string  `json:"done"`            // see detect.Detector
+	Events   uint64             `json:"events"`          // number of the last event
+	Requests uint64             `json:"requests"`        // number of the last request
 	Request  *request           `json:"request,omitempty"`
 	Answered uint64             `json:"answered"` // highest request that a durable checkpoint answers
 	Ready    bool               `json:"ready"`

@@ -11,6 +11,11 @@ type AgentConfig struct {
 	Ranks int    `json:"ranks,omitempty"` // 0 or 1: there is only one
 	Epoch uint64 `json:"epoch,omitempty"` // claimed once for all ranks; 0: the agent claims one for itself, which ranks must not
 
+	// Fork allows to go on in a replica of the lineage's store when only that is reachable. SingleWriter says that nobody else
+	// ever writes the lineage: then a store will do that cannot tell which of several writers came first.
+	Fork         bool `json:"fork,omitempty"`
+	SingleWriter bool `json:"single_writer,omitempty"`
+
 	CheckpointDir     string `json:"checkpoint_dir"`      // where the task writes, as the host sees it
 	TaskCheckpointDir string `json:"task_checkpoint_dir"` // the same, as the task sees it
 	StateDir          string `json:"state_dir"`           // the agent's own: stage, state file

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -32,14 +33,11 @@ type gangSaved struct {
 	Complete bool  `json:"complete"` // the other ranks' parts are there as well
 }
 
-// writer returns the writer of an epoch that was claimed for all ranks, or claims the next one.
-func (f *rankFlags) writer(cmd *cobra.Command, repo *repository.Repository, lineage string, epoch uint64, now time.Time) (*repository.Writer, error) {
-	if epoch == 0 {
-		return repo.Claim(cmd.Context(), lineage, fmt.Sprintf("checkpointer %s on %s", cmd.Name(), hostname()), now)
-	}
+// writer returns the writer of an epoch that was claimed for all ranks.
+func (f *rankFlags) writer(repo *repository.Repository, lineage string, epoch uint64) *repository.Writer {
 	w := repo.Resume(lineage, epoch)
 	w.Rank, w.Ranks = int(f.rank), int(f.ranks)
-	return w, nil
+	return w
 }
 
 // memory is the name under which the files of a rank's last save are remembered.
@@ -58,17 +56,44 @@ func hostname() string {
 	return host
 }
 
+// claimFlags say what a claim allows.
+type claimFlags struct{ fork, single bool }
+
+func (f *claimFlags) add(c *cobra.Command, flags *storeFlags) {
+	flags.addEpochs(c)
+	c.Flags().BoolVar(&f.fork, "fork", false, "go on in this store although the lineage is written in another one, which cannot be reached")
+	c.Flags().BoolVar(&f.single, "single-writer", false, "nobody else ever writes this lineage: then a store that does not create objects conditionally will do")
+}
+
+// take takes the next epoch.
+func (f *claimFlags) take(cmd *cobra.Command, flags *storeFlags, repo *repository.Repository, lineage string, now time.Time) (*repository.Writer, error) {
+	return repo.ClaimWith(cmd.Context(), lineage, repository.Claim{
+		Writer: fmt.Sprintf("checkpointer %s on %s", cmd.Name(), hostname()), Now: now,
+		Authority: flags.authority(), Fork: f.fork, SingleWriter: f.single,
+	})
+}
+
+// history lists the snapshots of a lineage and its forks, or of all lineages.
+func history(ctx context.Context, repo *repository.Repository, lineage string) ([]repository.Snapshot, error) {
+	if lineage == "" {
+		return repo.Snapshots(ctx, "")
+	}
+	return repo.History(ctx, lineage)
+}
+
 // claimed is what `claim --json` prints.
 type claimed struct {
 	Lineage string               `json:"lineage"`
 	Epoch   uint64               `json:"epoch"`
 	Store   string               `json:"store"`
-	Newest  *repository.Snapshot `json:"newest"` // what all ranks go on from; null: there is none yet
+	ID      string               `json:"repository"` // the store's repository
+	Newest  *repository.Snapshot `json:"newest"`     // what all ranks go on from; null: there is none yet
 }
 
 func claimCommand(l *line) *cobra.Command {
 	var (
 		flags   storeFlags
+		claims  claimFlags
 		lineage string
 		asJSON  bool
 	)
@@ -77,9 +102,12 @@ func claimCommand(l *line) *cobra.Command {
 		Short: "Take the next writer epoch of a lineage, for all ranks of a training",
 		Long: `Take the next writer epoch of a lineage and print it. A training of several ranks takes one, and hands it to all of them:
 each saves with "save --epoch E --rank R --ranks N". From here on nobody can save with an earlier epoch. When one rank is
-started again, a new epoch is taken for all.`,
-		Example: `  epoch=$(checkpointer claim --store s3://bucket/prefix --lineage default/train)
-  checkpointer save ckpt_1200 --store s3://bucket/prefix --lineage default/train --epoch $epoch --rank 3 --ranks 8`,
+started again, a new epoch is taken for all.
+
+A lineage is written in one store. With --fork it goes on in another one, a replica, while its own cannot be reached: as a
+lineage NAME/@forks/ID, which restore and list find under NAME. Save to that one then.`,
+		Example: `  checkpointer claim --store s3://bucket/prefix --lineage default/train
+  checkpointer save ckpt_1200 --store s3://bucket/prefix --lineage default/train --epoch 7 --rank 3 --ranks 8`,
 		Args: l.noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.needLineage(lineage)
@@ -91,12 +119,12 @@ started again, a new epoch is taken for all.`,
 			if err != nil {
 				return err
 			}
-			w, err := (&rankFlags{}).writer(cmd, repo, lineage, 0, time.Now())
+			w, err := claims.take(cmd, &flags, repo, lineage, time.Now())
 			if err != nil {
 				return err
 			}
-			out := claimed{Lineage: lineage, Epoch: w.Epoch, Store: repo.URL()}
-			list, err := repo.Snapshots(cmd.Context(), lineage)
+			out := claimed{Lineage: w.Lineage, Epoch: w.Epoch, Store: repo.URL(), ID: repo.ID()}
+			list, err := repo.History(cmd.Context(), lineage)
 			if err != nil {
 				return err
 			}
@@ -111,6 +139,7 @@ started again, a new epoch is taken for all.`,
 		},
 	}
 	flags.add(c)
+	claims.add(c, &flags)
 	c.Flags().StringVar(&lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c

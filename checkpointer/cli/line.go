@@ -190,7 +190,7 @@ func (l *line) span(f *pflag.FlagSet, to *time.Duration, name string, value, lea
 
 // find returns the snapshot that a name or a step stands for: a name as `list` prints it; a step in its highest epoch.
 func find(ctx context.Context, repo *repository.Repository, lineage, name string, step int64) (repository.Snapshot, error) {
-	list, err := repo.Snapshots(ctx, lineage)
+	list, err := history(ctx, repo, lineage)
 	if err != nil {
 		return repository.Snapshot{}, err
 	}

@@ -42,7 +42,7 @@ func listCommand(l *line) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			snapshots, err := repo.Snapshots(cmd.Context(), lineage)
+			snapshots, err := history(cmd.Context(), repo, lineage)
 			if err != nil {
 				return err
 			}

@@ -36,6 +36,7 @@ func saveCommand(l *line) *cobra.Command {
 		step    int64
 		epoch   int64
 		ranks   rankFlags
+		claims  claimFlags
 		effort  string
 		workers int64
 		asJSON  bool
@@ -85,23 +86,25 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			if err != nil {
 				return err
 			}
-			w, err := ranks.writer(cmd, repo, lineage, uint64(epoch), start)
-			if err != nil {
-				return err
+			w := ranks.writer(repo, lineage, uint64(epoch))
+			if epoch == 0 {
+				if w, err = claims.take(cmd, &flags, repo, lineage, start); err != nil {
+					return err
+				}
 			}
 			progress := bar(cmd.ErrOrStderr(), tree.RawBytes(), "saving "+tree.Name())
 			w.Options.Effort, w.Options.Workers = level, int(workers)
-			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), ranks.memory(lineage), snapshot) }
+			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), ranks.memory(w.Lineage), snapshot) }
 			w.Options.Progress = func(n int64) { _ = progress.Set64(n) }
 			p, err := w.Publish(cmd.Context(), step, tree, start)
 			if err = errors.Join(err, progress.Close()); err != nil {
 				return err
 			}
-			if err := remember(repo.URL(), ranks.memory(lineage), p.ID, path, tree); err != nil {
+			if err := remember(repo.URL(), ranks.memory(w.Lineage), p.ID, path, tree); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: the next save will read this one from the store: %v\n", err)
 			}
 			out := saved{
-				Snapshot: p.ID, Lineage: lineage, Epoch: w.Epoch, Step: step, Store: repo.URL(), RawBytes: p.RawBytes,
+				Snapshot: p.ID, Lineage: w.Lineage, Epoch: w.Epoch, Step: step, Store: repo.URL(), RawBytes: p.RawBytes,
 				StoredBytes: p.StoredBytes, WallS: time.Since(start).Seconds(), CPUS: cpuSeconds(),
 			}
 			if ranks.ranks > 1 {
@@ -111,7 +114,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 				return writeJSON(cmd.OutOrStdout(), out)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved step %d as snapshot %s of %s: %s, %s new, in %.1f s\n",
-				step, p.ID, lineage, megabytes(p.RawBytes), megabytes(p.StoredBytes), out.WallS)
+				step, p.ID, w.Lineage, megabytes(p.RawBytes), megabytes(p.StoredBytes), out.WallS)
 			return err
 		},
 	}
@@ -120,6 +123,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 	l.whole(c.Flags(), &step, "step", 0, 0, "step of the training (default: the last number in PATH's name)")
 	l.whole(c.Flags(), &epoch, "epoch", 0, 1, "writer epoch that was taken with claim (default: the next one, for this save alone)")
 	ranks.add(l, c)
+	claims.add(c, &flags)
 	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
 	l.whole(c.Flags(), &workers, "workers", 0, 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"nomad-spotter/checkpointer/api"
 	"nomad-spotter/checkpointer/discovery"
+	"nomad-spotter/checkpointer/epoch"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/store"
 	"nomad-spotter/checkpointer/store/sealed"
@@ -23,6 +25,7 @@ type storeFlags struct {
 	url string
 	consulFlags
 	keyFlags
+	epochs string
 }
 
 // consulFlags are the flags that say how to ask Consul.
@@ -35,6 +38,21 @@ func (f *storeFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.url, "store", "", "store URL, such as file:///absolute/path or s3://bucket/prefix")
 	f.consulFlags.add(c)
 	f.keyFlags.add(c)
+}
+
+// addEpochs adds the flag of commands that claim epochs.
+func (f *storeFlags) addEpochs(c *cobra.Command) {
+	c.Flags().StringVar(&f.epochs, "epochs", "", "address of a Consul agent that gives out writer epochs where the store does not create objects conditionally (default: that of --consul)")
+}
+
+// authority returns who gives out epochs where a store cannot.
+func (f *storeFlags) authority() func(context.Context) (repository.Authority, error) {
+	conf := f.config()
+	conf.Address = cmp.Or(f.epochs, conf.Address)
+	if conf.Address == "" {
+		return nil
+	}
+	return func(ctx context.Context) (repository.Authority, error) { return epoch.NewConsul(ctx, conf) }
 }
 
 func (f *consulFlags) add(c *cobra.Command) {

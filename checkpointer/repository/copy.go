@@ -200,11 +200,11 @@ func (c *copying) read(ctx context.Context) error {
 
 // records copies what decides which snapshots count: who claimed an epoch, and what he saw.
 func (c *copying) records(ctx context.Context) error {
-	have, err := c.from.list(ctx, c.out.Lineage, kindEpochs, kindSeen)
+	have, err := c.from.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindSeen)
 	if err != nil {
 		return err
 	}
-	there, err := c.to.list(ctx, c.out.Lineage, kindEpochs, kindSeen)
+	there, err := c.to.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindSeen)
 	if err != nil {
 		return err
 	}
@@ -227,20 +227,28 @@ func (c *copying) records(ctx context.Context) error {
 			if known[k.kind+"/"+k.id] {
 				continue
 			}
-		} else if _, err := strconv.ParseUint(k.id, 10, 64); err != nil {
+		} else if _, err := strconv.ParseUint(k.id, 10, 64); err != nil && k.kind == kindEpochs {
 			continue
 		}
 		done := "copied from " + c.from.URL() + ": " + key
 		if _, ok := c.to.trusted.Load(done); ok {
 			continue
 		}
-		g.Go(func() error {
+		copied := func() error {
 			if err := c.record(ctx, key, known[k.kind+"/"+k.id]); err != nil {
 				return err
 			}
 			c.to.trusted.Store(done, true)
 			return nil
-		})
+		}
+		if k.kind != kindAuthority {
+			g.Go(copied)
+			continue
+		}
+		// Before all else: who claims an epoch there must know that the lineage is not written there.
+		if err := copied(); err != nil {
+			return err
+		}
 	}
 	return g.Wait()
 }

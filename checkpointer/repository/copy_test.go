@@ -127,15 +127,6 @@ func TestCopyFork(t *testing.T) {
 			publish(t, claim(t, a, "l"), 1, memory{"c", map[string]string{"a": "x"}})
 			publish(t, claim(t, b, "l"), 1, memory{"c", map[string]string{"a": "y"}})
 		}, repository.ErrFork},
-		"newer epoch in the target": {func(t *testing.T, a, b *repository.Repository) {
-			w := claim(t, a, "l")
-			publish(t, w, 1, memory{"c", nil})
-			list, err := a.Snapshots(t.Context(), "l")
-			must.NoError(t, err)
-			copyOf(t, a, b, list[0])
-			claim(t, b, "l")
-			publish(t, w, 2, memory{"c", nil})
-		}, repository.ErrSuperseded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, from := openDisk(t)

@@ -28,6 +28,9 @@ var goldenCheckpoints = map[int64]memory{
 //	go test ./checkpointer/repository -run TestGolden -update
 func TestGolden(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
+	// Its id is random: the new one gets that of the one in the tree.
+	must.NoError(t, os.Mkdir(dir, 0o755))
+	must.NoError(t, os.WriteFile(filepath.Join(dir, "spotter-repository.json"), []byte(contents(t, golden)["spotter-repository.json"]), 0o644))
 	w := claim(t, reopen(t, dir), "default/train")
 	publish(t, w, 100, goldenCheckpoints[100])
 	publish(t, w, 200, goldenCheckpoints[200])

@@ -38,19 +38,21 @@ type Run [3]int
 
 // Manifest describes one snapshot. It is the last object that is written; the snapshot exists when it does.
 type Manifest struct {
-	Format   int       `json:"format"`
-	Lineage  string    `json:"lineage"`
-	Epoch    uint64    `json:"epoch"`
-	Step     int64     `json:"step"`
-	Rank     int       `json:"rank,omitempty"`  // of a gang
-	Ranks    int       `json:"ranks,omitempty"` // of the gang, from 2 on; 0: there is none
-	Name     string    `json:"name"`            // base name of the checkpoint
-	Created  time.Time `json:"created"`
-	RawBytes int64     `json:"raw_bytes"` // size of the checkpoint's files
-	Files    int       `json:"files"`
-	Packs    []PackRef `json:"packs"`  // all that are needed to restore it
-	Layout   []Run     `json:"layout"` // blocks of the layout
-	Blocks   []Run     `json:"blocks"` // blocks of the content, in the order of the layout's plan
+	Format    int       `json:"format"`
+	Lineage   string    `json:"lineage"`
+	Authority string    `json:"authority"`        // where its epoch comes from: "repository:ID", or that of an Authority
+	Forked    *Origin   `json:"forked,omitempty"` // of a fork: what it went on from
+	Epoch     uint64    `json:"epoch"`
+	Step      int64     `json:"step"`
+	Rank      int       `json:"rank,omitempty"`  // of a gang
+	Ranks     int       `json:"ranks,omitempty"` // of the gang, from 2 on; 0: there is none
+	Name      string    `json:"name"`            // base name of the checkpoint
+	Created   time.Time `json:"created"`
+	RawBytes  int64     `json:"raw_bytes"` // size of the checkpoint's files
+	Files     int       `json:"files"`
+	Packs     []PackRef `json:"packs"`  // all that are needed to restore it
+	Layout    []Run     `json:"layout"` // blocks of the layout
+	Blocks    []Run     `json:"blocks"` // blocks of the content, in the order of the layout's plan
 }
 
 // ID is the snapshot's name within its lineage; that of a part where there are ranks.
@@ -136,6 +138,12 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("%d packs exceed %d", len(m.Packs), maxPacks)
 	case len(m.Layout) == 0:
 		return errors.New("it has no layout")
+	}
+	if m.Authority == "" || len(m.Authority) > maxElement || !utf8.ValidString(m.Authority) {
+		return fmt.Errorf("authority %.300q", m.Authority)
+	}
+	if err := m.Forked.check(); err != nil {
+		return fmt.Errorf("forked: %w", err)
 	}
 	if err := CheckLineage(m.Lineage); err != nil {
 		return err

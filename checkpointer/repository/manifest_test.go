@@ -19,7 +19,7 @@ const somePack = "00000001-000000000100-0000-9f86d081884c7d659a2feaa0c55ad015"
 
 func valid() *repository.Manifest {
 	return &repository.Manifest{
-		Format: 1, Lineage: "default/train", Epoch: 1, Step: 100, Name: "ckpt_100", Created: noon, RawBytes: 8, Files: 2,
+		Format: 1, Lineage: "default/train", Authority: "repository:0123456789abcdef0123456789abcdef", Epoch: 1, Step: 100, Name: "ckpt_100", Created: noon, RawBytes: 8, Files: 2,
 		Packs:  []repository.PackRef{{Name: somePack, Bytes: 200, Index: 100}},
 		Layout: []repository.Run{{0, 2, 1}}, Blocks: []repository.Run{{0, 0, 2}},
 	}
@@ -48,6 +48,14 @@ var hostile = []struct {
 	{"format", func(m *repository.Manifest) { m.Format = 2 }, "format 2 is not 1"},
 	{"epoch", func(m *repository.Manifest) { m.Epoch = 0 }, "epoch is 0"},
 	{"step", func(m *repository.Manifest) { m.Step = -1 }, "step -1 is negative"},
+	{"authority empty", func(m *repository.Manifest) { m.Authority = "" }, "authority"},
+	{"authority too long", func(m *repository.Manifest) { m.Authority = strings.Repeat("a", 256) }, "authority"},
+	{"forked from no snapshot", func(m *repository.Manifest) { m.Forked = &repository.Origin{Lineage: "l", Snapshot: "x"} }, "forked"},
+	{"forked from no lineage", func(m *repository.Manifest) { m.Forked = &repository.Origin{Snapshot: m.ID()} }, "forked"},
+	{"one rank", func(m *repository.Manifest) { m.Ranks = 1 }, "rank 0 of 1"},
+	{"rank beyond", func(m *repository.Manifest) { m.Rank, m.Ranks = 2, 2 }, "rank 2 of 2"},
+	{"rank without ranks", func(m *repository.Manifest) { m.Rank = 1 }, "rank 1 of 0"},
+	{"too many ranks", func(m *repository.Manifest) { m.Ranks = 1<<16 + 1 }, "rank 0 of 65537"},
 	{"lineage empty", func(m *repository.Manifest) { m.Lineage = "" }, "lineage"},
 	{"lineage leads up", func(m *repository.Manifest) { m.Lineage = "a/../b" }, "lineage"},
 	{"lineage is not text", func(m *repository.Manifest) { m.Lineage = "a\x00" }, "not UTF-8"},

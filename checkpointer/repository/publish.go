@@ -24,6 +24,7 @@ type Writer struct {
 	Options Options
 
 	repo       *Repository
+	record     *record  // the authority that it claimed from
 	unreported int64    // bytes written for no snapshot in particular
 	cleaned    bool     // what earlier attempts of this epoch left is gone
 	intents    []string // keys of the intents of the save at work
@@ -61,6 +62,10 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 	if err := w.current(ctx); err != nil {
 		return p, err
 	}
+	if err := w.entitled(ctx); err != nil {
+		return p, err
+	}
+	m.Authority, m.Forked = w.record.name(), w.record.Forked
 	r := newReader(src)
 	defer func() { err = errors.Join(err, r.close()) }()
 	lay, err := r.layout()

@@ -6,10 +6,8 @@
 package repository
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,46 +45,38 @@ func (e *DamageError) Error() string {
 }
 
 type head struct {
-	Format int `json:"format"`
+	Format int    `json:"format"`
+	ID     string `json:"id"` // random
 }
 
 // Repository is an opened repository.
 type Repository struct {
 	store   store.Store
+	id      string
 	created atomic.Int64 // bytes that making the repository took, until a writer reports them
-	indexes indexes
-	trusted sync.Map // keys of packs that were written or read whole by this process
+	// conditional tells that the store was seen to create objects conditionally.
+	conditional atomic.Bool
+	indexes     indexes
+	trusted     sync.Map // keys of packs that were written or read whole by this process
 }
 
 // Open opens the repository in a store. With create, an empty store becomes one.
 func Open(ctx context.Context, s store.Store, create bool) (*Repository, error) {
-	var created int64
-	if create {
-		// Put even where there is one: it makes sure that the one there is durable.
-		b, err := json.Marshal(head{Format: Format})
-		if err != nil {
-			return nil, fmt.Errorf("open repository: %w", err)
-		}
-		if created, err = s.Put(ctx, headKey, bytes.NewReader(b)); err != nil && !errors.Is(err, store.ErrExists) {
-			return nil, fmt.Errorf("open repository: %w", err)
-		}
-	}
-	b, err := readObject(ctx, s, headKey, 1<<16)
+	r := &Repository{store: s}
+	h, err := r.openHead(ctx, create)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, fmt.Errorf("%s holds no checkpoint repository: %w; is the right file system mounted there?", s.URL(), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open repository: %w", err)
-	}
-	var h head
-	if err := json.Unmarshal(b, &h); err != nil {
-		return nil, fmt.Errorf("open repository in %s: decode %s: %w", s.URL(), headKey, err)
+		return nil, fmt.Errorf("open repository in %s: %w", s.URL(), err)
 	}
 	if h.Format != Format {
 		return nil, fmt.Errorf("repository in %s has format %d, this program knows %d: use a newer one", s.URL(), h.Format, Format)
 	}
-	r := &Repository{store: s}
-	r.created.Store(created)
+	if !validID(h.ID) {
+		return nil, fmt.Errorf("repository in %s: %s has no id of %d hexadecimal digits: %q", s.URL(), headKey, idLen, h.ID)
+	}
+	r.id = h.ID
 	return r, nil
 }
 
@@ -107,11 +97,15 @@ const (
 
 // escape makes a lineage a path, element by element.
 func escape(lineage string) string {
+	lineage, fork := splitFork(lineage)
+	if fork != "" {
+		fork = forkMark + fork
+	}
 	parts := strings.Split(lineage, "/")
 	for i, p := range parts {
 		parts[i] = strings.ReplaceAll(url.PathEscape(p), "@", "%40")
 	}
-	return strings.Join(parts, "/")
+	return strings.Join(parts, "/") + fork
 }
 
 func lineagePrefix(lineage string) string { return "lineages/" + escape(lineage) + "/" }
@@ -302,33 +296,9 @@ func damage(id string, step int64, object, reason string) *DamageError {
 	return &DamageError{api.Damage{Snapshot: id, Step: step, Object: object, Reason: reason}}
 }
 
-// Claim takes the next writer epoch of a lineage: who holds the highest one is the only writer.
+// Claim takes the next writer epoch of a lineage from the store: who holds the highest one is the only writer.
 func (r *Repository) Claim(ctx context.Context, lineage, writer string, now time.Time) (*Writer, error) {
-	if err := CheckLineage(lineage); err != nil {
-		return nil, err
-	}
-	record, err := json.Marshal(map[string]any{"writer": writer, "at": now.UTC()})
-	if err != nil {
-		return nil, err
-	}
-	for {
-		last, err := r.lastEpoch(ctx, lineage)
-		if err != nil {
-			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
-		}
-		n, err := r.store.Put(ctx, lineageKey(lineage, kindEpochs, fmt.Sprintf("%08d", last+1)), bytes.NewReader(record))
-		if errors.Is(err, store.ErrExists) {
-			continue // somebody else took it; the next one then
-		}
-		if err != nil {
-			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
-		}
-		if err := r.recordSeen(ctx, lineage, last+1); err != nil {
-			return nil, fmt.Errorf("claim epoch of %s: %w", lineage, err)
-		}
-		w := &Writer{repo: r, Lineage: lineage, Epoch: last + 1, unreported: n + r.created.Swap(0)}
-		return w, nil
-	}
+	return r.ClaimWith(ctx, lineage, Claim{Writer: writer, Now: now})
 }
 
 // recordSeen pins what an epoch starts from: snapshots of older epochs that appear later are ignored by readers, and

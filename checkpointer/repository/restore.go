@@ -36,13 +36,13 @@ type Target struct {
 }
 
 // Newest restores the newest complete snapshot of a lineage. A damaged one is passed over and reported. Without any
-// snapshot the manifest is nil; when all are damaged the error is ErrNoSnapshot.
+// snapshot the manifest is nil, and forks of the lineage are looked at too; when all are damaged the error is ErrNoSnapshot.
 //
 // All ranks of a gang must go on from the same step. So a snapshot of which any rank's manifest is damaged or any pack is
 // missing is passed over by all; damage inside of a pack, which only the rank that reads it can see, is an error. A newest
 // snapshot of another number of ranks is a *RanksError.
 func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Manifest, []api.Damage, error) {
-	list, err := r.Snapshots(ctx, lineage)
+	list, err := r.History(ctx, lineage)
 	if err != nil {
 		return nil, nil, err
 	}
