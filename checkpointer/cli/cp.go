@@ -179,11 +179,14 @@ func (f *cpFlags) pick(ctx context.Context, from *repository.Repository) ([]repo
 	if len(f.snapshots) > 0 {
 		return findAll(ctx, from, f.lineage, f.snapshots)
 	}
-	list, err := from.Snapshots(ctx, f.lineage)
+	list, err := history(ctx, from, f.lineage)
 	if err != nil {
 		return nil, err
 	}
-	if f.newest {
+	switch {
+	case f.newest && f.lineage != "" && len(list) > 0:
+		list = list[:1]
+	case f.newest:
 		list = slices.CompactFunc(list, func(a, b repository.Snapshot) bool { return a.Lineage == b.Lineage })
 	}
 	if len(list) == 0 {

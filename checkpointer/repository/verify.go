@@ -17,11 +17,15 @@ type Report struct {
 	Damaged   []api.Damage `json:"damaged"`
 }
 
-// Verify reads and hashes every object that the snapshots of a lineage (all lineages for "") need; with all, it also
+// Verify reads and hashes every object that the snapshots of a lineage and its forks (all lineages for "") need; with all, it also
 // decodes every snapshot. progress, if not nil, is called with the bytes read so far.
 func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progress func(bytes int64)) (Report, error) {
 	rep := Report{Damaged: []api.Damage{}}
-	list, err := r.Snapshots(ctx, lineage)
+	find := r.History
+	if lineage == "" {
+		find = r.Snapshots
+	}
+	list, err := find(ctx, lineage)
 	if err != nil {
 		return rep, err
 	}
