@@ -148,7 +148,7 @@ func (a *Agent) newestLocal() (*api.Checkpoint, []detect.Entry, error) {
 	var best *api.Checkpoint
 	for _, e := range entries {
 		step, ok := detect.Step(e.Name)
-		if ok && e.Renamed && !e.Busy && !e.Partial && e.Changed.After(boot) && (best == nil || step > best.Step) {
+		if ok && e.Renamed && !e.Busy && !e.Partial && e.Torn == "" && e.Changed.After(boot) && (best == nil || step > best.Step) {
 			best = &api.Checkpoint{Step: step, Path: e.Name, FinishedAt: e.Changed}
 		}
 	}

@@ -118,6 +118,11 @@ func (a *Agent) scan(last bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if last && !later {
+		for _, e := range list {
+			if e.Torn != "" && a.detector.Pending(e) {
+				a.event(api.EventWarning, nil, "Checkpoint %q was cut short and is not saved: %s", e.Name, e.Torn)
+			}
+		}
 		a.swept = true
 		a.bump()
 	}
@@ -175,6 +180,9 @@ func (a *Agent) take(e detect.Entry, m stage.Meta) error {
 	if err != nil {
 		return err
 	}
+	if err := a.unchanged(e); err != nil {
+		return errors.Join(err, a.stage.Remove(st))
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.detector.Handled(e.Name, e.Signature)
@@ -184,6 +192,18 @@ func (a *Agent) take(e detect.Entry, m stage.Meta) error {
 	a.save()
 	a.bump()
 	a.log.Debug("checkpoint finished", "step", st.Step, "name", st.Name, "size_bytes", st.RawBytes)
+	return nil
+}
+
+// unchanged fails unless an entry is what it was when it was judged.
+func (a *Agent) unchanged(e detect.Entry) error {
+	now, err := detect.List(a.conf.CheckpointDir, func(n string) bool { return n == e.Name }, func(string) bool { return false })
+	if err != nil {
+		return err
+	}
+	if len(now) != 1 || now[0].Signature != e.Signature {
+		return fmt.Errorf("%w: %s", stage.ErrChanged, e.Name)
+	}
 	return nil
 }
 
@@ -222,12 +242,15 @@ func (a *Agent) announced(f api.Finished) error {
 	a.scanning.Lock()
 	defer a.scanning.Unlock()
 	only := func(n string) bool { return n == name }
-	list, err := detect.List(a.conf.CheckpointDir, only, func(string) bool { return false })
+	list, err := detect.List(a.conf.CheckpointDir, only, only)
 	if err != nil {
 		return err
 	}
 	if len(list) == 0 {
 		return fmt.Errorf("path: there is no %q in the checkpoint directory", name)
+	}
+	if torn := list[0].Torn; torn != "" {
+		return fmt.Errorf("path: %s", torn)
 	}
 	return a.take(list[0], stage.Meta{Step: f.Step, Request: f.Request, FinishedAt: a.now()})
 }

@@ -28,6 +28,7 @@ type Entry struct {
 	NoLease   bool      // that could not be found out
 	Dir       bool      // a directory
 	Partial   bool      // a directory without a file, or with a temporary name in it
+	Torn      string    // why a file of it cannot be complete, by what its format says; "" if nothing speaks against it
 }
 
 // Detector remembers what it saw. Its zero value is not usable; see New.
@@ -105,7 +106,7 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 		s.quiet = s.idle && !e.Busy
 		s.idle = !e.Busy
 		d.since[e.Name] = s
-		if !s.quiet || e.Partial {
+		if !s.quiet || e.Partial || e.Torn != "" {
 			continue
 		}
 		settle := Settle
@@ -136,7 +137,7 @@ func (d *Detector) Finished(now time.Time, list []Entry) []Entry {
 func (d *Detector) Left(list []Entry, clean bool) []Entry {
 	var out []Entry
 	for _, e := range list {
-		if !d.Pending(e) || e.Busy || e.Partial {
+		if !d.Pending(e) || e.Busy || e.Partial || e.Torn != "" {
 			continue
 		}
 		s, ok := d.since[e.Name]

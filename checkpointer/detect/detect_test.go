@@ -75,6 +75,18 @@ func TestPartial(t *testing.T) {
 	must.SliceEmpty(t, d.Left(one(e), true))
 }
 
+// What is cut short is never finished, however long it lies there and however its task ended.
+func TestTorn(t *testing.T) {
+	d := New("", nil)
+	e := Entry{Name: "a.pt", Signature: "1", Renamed: true, Torn: "a.pt: no directory at its end"}
+	must.SliceEmpty(t, d.Finished(start, one(e)))
+	must.SliceEmpty(t, d.Finished(start.Add(time.Hour), one(e)))
+	must.SliceEmpty(t, d.Left(one(e), true))
+	whole := Entry{Name: "a.pt", Signature: "2"}
+	must.SliceEmpty(t, d.Finished(start.Add(time.Hour), one(whole)))
+	must.Len(t, 1, d.Finished(start.Add(time.Hour+Settle), one(whole)))
+}
+
 // What is taken when the task has ended, by how it ended and by what was seen of the entry before.
 func TestLeft(t *testing.T) {
 	e := Entry{Name: "a", Signature: "1"}

@@ -8,18 +8,22 @@ import (
 	"hash"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"nomad-spotter/checkpointer/tensor"
 )
 
 // maxFiles bounds what one listing looks at.
 const maxFiles = 1 << 20
 
-// List looks at every entry of dir for which want is true. Symbolic links are not followed. probe tells whether to find
-// out who has files open for writing, which costs an open per file.
+// List looks at every entry of dir for which want is true. Symbolic links are not followed. probe tells whether to look
+// into the files: whether somebody has them open for writing, and whether they are as long as their format says. That
+// costs an open per file.
 func List(dir string, want func(name string) bool, probe func(name string) bool) (out []Entry, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -104,12 +108,36 @@ func (l *look) add(p string) error {
 			}
 		}
 	case info.Mode().IsRegular() && l.probe:
-		busy, known, err := hasWriter(l.root, p)
-		if err != nil {
-			return err
-		}
-		l.entry.Busy = l.entry.Busy || busy
-		l.entry.NoLease = l.entry.NoLease || !known
+		return l.look(p)
+	}
+	return nil
+}
+
+// look opens a file. One that has a writer is not read: it changes.
+func (l *look) look(p string) (err error) {
+	f, err := l.root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	busy, known, err := hasWriter(f)
+	if err != nil {
+		return err
+	}
+	l.entry.Busy = l.entry.Busy || busy
+	l.entry.NoLease = l.entry.NoLease || !known
+	if l.entry.Busy || l.entry.Torn != "" {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	switch err := tensor.Complete(f, info.Size(), path.Base(p)); {
+	case errors.Is(err, tensor.ErrIncomplete):
+		l.entry.Torn = fmt.Sprintf("%s: %v", p, err)
+	case err != nil:
+		return fmt.Errorf("read %q: %w", p, err)
 	}
 	return nil
 }
@@ -126,12 +154,7 @@ func readNames(root *os.Root, p string) ([]string, error) {
 
 // hasWriter asks for a read lease, which the kernel refuses while somebody has the file open for writing (fcntl(2),
 // F_SETLEASE). known is false where the file system has no leases.
-func hasWriter(root *os.Root, p string) (busy, known bool, err error) {
-	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return false, false, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+func hasWriter(f *os.File) (busy, known bool, err error) {
 	switch _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); {
 	case err == nil:
 		_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)

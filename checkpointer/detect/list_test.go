@@ -1,8 +1,11 @@
 package detect
 
 import (
+	"archive/zip"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,4 +158,49 @@ func TestListKinds(t *testing.T) {
 	}, got)
 	_, err = List(filepath.Join(dir, "none"), all, all)
 	must.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// Files whose format tells their length: every prefix of them is torn, alone or in a directory, and the whole is not.
+func TestListTorn(t *testing.T) {
+	dir := t.TempDir()
+	for name, whole := range map[string]string{
+		"m.safetensors":   safetensors,
+		"c/w.safetensors": safetensors,
+		"m.pt":            zipFile(t),
+		"c/optim.pt":      zipFile(t),
+	} {
+		top, _, _ := strings.Cut(name, "/")
+		for cut := range len(whole) {
+			writeFile(t, filepath.Join(dir, name), whole[:cut])
+			must.NotEqOp(t, "", look1(t, dir, top).Torn, must.Sprintf("%s with %d of %d bytes", name, cut, len(whole)))
+		}
+		writeFile(t, filepath.Join(dir, name), whole)
+		must.EqOp(t, "", look1(t, dir, top).Torn)
+		must.NoError(t, os.RemoveAll(filepath.Join(dir, top)))
+	}
+	// Of other files nothing can be said, nor of one that is being written.
+	writeFile(t, filepath.Join(dir, "log.txt"), "PK")
+	must.EqOp(t, "", look1(t, dir, "log.txt").Torn)
+	leases(t, dir)
+	f, err := os.Create(filepath.Join(dir, "m.safetensors"))
+	must.NoError(t, err)
+	must.EqOp(t, "", look1(t, dir, "m.safetensors").Torn)
+	must.NoError(t, f.Close())
+	must.StrContains(t, look1(t, dir, "m.safetensors").Torn, "m.safetensors: ")
+}
+
+const (
+	header      = `{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}`
+	safetensors = string(rune(len(header))) + "\x00\x00\x00\x00\x00\x00\x00" + header + "0123456789abcdef"
+)
+
+func zipFile(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	w := zip.NewWriter(&b)
+	f, err := w.CreateHeader(&zip.FileHeader{Name: "m/data.pkl", Method: zip.Store})
+	must.NoError(t, err)
+	_, err = f.Write([]byte("\x80\x02}."))
+	must.NoError(t, errors.Join(err, w.Close()))
+	return b.String()
 }
