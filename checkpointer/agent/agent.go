@@ -39,6 +39,7 @@ type Agent struct {
 	log    hclog.Logger
 	finder finder
 	now    func() time.Time
+	meter  *meter
 	ctx    context.Context //nolint:containedctx // the agent's life, for the watchers of the task's process
 	quit   context.CancelFunc
 
@@ -54,6 +55,7 @@ type Agent struct {
 	stage    *stage.Stage
 	queue    []*stage.Staged // oldest first
 	busy     *stage.Staged   // being published
+	work     *work           // how far that is; nil until it has begun
 	held     *stage.Staged   // durable, see kept
 	repo     *repository.Repository
 	storeURL string // as configured or registered, the key of state.Epochs
@@ -80,6 +82,7 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 		return err
 	}
 	defer a.lock.Close()
+	defer bound(conf)()
 	if err := lowerPriority(); err != nil {
 		log.Debug("cannot lower the priority", "error", err)
 	}
@@ -147,7 +150,7 @@ func load(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 	}
 	queue, held := st.Kept.hold(queue)
 	return &Agent{
-		held: held, conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
+		held: held, meter: &meter{now: time.Now}, conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
 		detector: detect.New(conf.Pattern, st.Done), stage: sg, queue: queue,
 		ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
 	}, nil

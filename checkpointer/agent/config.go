@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/pack"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/store"
 )
@@ -74,6 +75,18 @@ func Validate(c api.AgentConfig) error {
 	}
 	if c.Interval < 0 {
 		fault("interval: %q is negative: use 0s for the task's own rhythm", mustText(c.Interval))
+	}
+	if c.MaxCPUs < 0 {
+		fault("max_cpus: %d is negative: give a number of cores, or 0 for %d", c.MaxCPUs, defaultCPUs)
+	}
+	if c.MaxMemoryBytes != 0 && c.MaxMemoryBytes < minMemory {
+		fault("max_memory_bytes: %d is too little for an agent to work with: give at least %d, or 0 for %d", c.MaxMemoryBytes, minMemory, defaultMemory)
+	}
+	if _, _, err := ParseEffort(c.Effort); err != nil {
+		fault("effort: %w", err)
+	}
+	if c.Links < 0 || c.Links > pack.MaxLinks {
+		fault("links: %d must be 0 to %d", c.Links, pack.MaxLinks)
 	}
 	switch {
 	case c.Store != "":

@@ -110,7 +110,7 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 			errs = append(errs, err)
 			continue
 		}
-		repo, err := repository.Open(ctx, s, create)
+		repo, err := repository.Open(ctx, metered{s, a.meter}, create)
 		if err == nil && (!chosen || a.conf.Epoch > 0) {
 			err = a.given(ctx, repo)
 		}

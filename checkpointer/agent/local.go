@@ -19,7 +19,7 @@ type kept struct {
 
 // options are how this agent's writers work.
 func (a *Agent) options() repository.Options {
-	return repository.Options{Workers: 1, Local: a.local}
+	return repository.Options{Workers: cpus(a.conf), Links: a.conf.Links, Local: a.local}
 }
 
 // local returns the files of a snapshot that are still on this machine, nil if there are none.
@@ -63,7 +63,7 @@ func (a *Agent) letGo() {
 // roomy tells whether the disk of the stage has room for one more checkpoint of this size.
 func (a *Agent) roomy(size int64) bool {
 	var fs unix.Statfs_t
-	return unix.Statfs(a.conf.StateDir, &fs) == nil && int64(fs.Bavail)*fs.Bsize > size //nolint:unconvert // Bsize is int32 on some platforms
+	return unix.Statfs(a.conf.StateDir, &fs) == nil && int64(fs.Bavail)*fs.Bsize > size
 }
 
 // hold takes the checkpoint that is kept out of what a stage still holds after a restart.

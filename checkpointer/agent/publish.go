@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nomad-spotter/checkpointer/api"
+	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/stage"
 )
@@ -28,14 +29,14 @@ func (a *Agent) publishLoop(ctx context.Context) {
 		a.queue, a.busy = slices.Delete(a.queue, 0, 1), st
 		a.mu.Unlock()
 
-		repo, p, err := a.publish(ctx, st)
+		repo, p, effort, err := a.publish(ctx, st)
 
 		a.mu.Lock()
 		a.busy = nil
 		switch {
 		case err == nil:
 			wait, failing = minRetry, false
-			a.durable(st, p)
+			a.durable(st, p, effort)
 		case errors.Is(err, repository.ErrSuperseded):
 			a.super = true
 			a.queue = slices.Insert(a.queue, 0, st)
@@ -50,6 +51,9 @@ func (a *Agent) publishLoop(ctx context.Context) {
 				a.writer = nil
 				a.state.Epochs[a.storeURL] = 0
 			}
+		case errors.Is(err, errAbandoned):
+			a.event(api.EventWarning, checkpoint(st), "Checkpoint %d is given up: with it, the one that is asked for would not be in the store in time", st.Step)
+			a.drop(st)
 		case errors.Is(err, stage.ErrChanged):
 			a.event(api.EventFailed, checkpoint(st), "Checkpoint %d was overwritten before it was saved", st.Step)
 			a.drop(st)
@@ -75,18 +79,32 @@ func (a *Agent) publishLoop(ctx context.Context) {
 	}
 }
 
-func (a *Agent) publish(ctx context.Context, st *stage.Staged) (*repository.Repository, repository.Published, error) {
+func (a *Agent) publish(ctx context.Context, st *stage.Staged) (*repository.Repository, repository.Published, delta.Effort, error) {
 	repo, w, err := a.claim(ctx)
 	if err != nil {
-		return repo, repository.Published{}, err
+		return repo, repository.Published{}, 0, err
 	}
+	ctx, k := a.begin(ctx, st)
+	w.Options.Effort = k.effort
+	w.Options.Progress = func(n int64) { k.progress(a.now, n) }
 	p, err := w.Publish(ctx, st.Step, st.Source(), a.now())
-	return repo, p, err
+	if err != nil && errors.Is(context.Cause(ctx), errAbandoned) {
+		err = errAbandoned
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.end(k, nil)
+		return repo, p, k.effort, err
+	}
+	a.end(k, &p)
+	return repo, p, k.effort, nil
 }
 
 // durable records a checkpoint that is in the store. The caller holds mu.
-func (a *Agent) durable(st *stage.Staged, p repository.Published) {
+func (a *Agent) durable(st *stage.Staged, p repository.Published, effort delta.Effort) {
 	cp := checkpoint(st)
+	cp.Effort = effortName(effort)
 	cp.Snapshot, cp.StoredBytes, cp.DurableAt = p.ID, p.StoredBytes, a.now()
 	a.state.Durable = cp
 	a.state.Answered = max(a.state.Answered, st.Request)

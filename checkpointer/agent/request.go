@@ -127,6 +127,7 @@ func (a *Agent) deadlines(ctx context.Context) {
 		now := a.now()
 		r := a.state.Request
 		a.resolve()
+		a.reconsider()
 		if r != nil && !r.Closed && !r.Deadline.IsZero() && !now.Before(r.Deadline) {
 			r.Closed = true
 			r.Error = fmt.Sprintf("no checkpoint was finished within %s", seconds(r.Deadline.Sub(r.At)))

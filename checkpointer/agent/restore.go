@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"nomad-spotter/checkpointer/api"
@@ -81,7 +82,7 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	var m *repository.Manifest
 	var damaged []api.Damage
 	if local == nil || (len(list) > 0 && list[0].Step >= local.Step) {
-		m, damaged, err = repo.Newest(ctx, a.conf.Lineage, repository.Target{Dir: a.conf.CheckpointDir, UID: a.conf.UID, GID: a.conf.GID, Rank: a.conf.Rank, Ranks: a.conf.Ranks})
+		m, damaged, err = a.fetch(ctx, repo)
 		if err != nil && (local == nil || !errors.Is(err, repository.ErrNoSnapshot)) {
 			return nil, err
 		}
@@ -123,6 +124,15 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	r := a.restored(damaged)
 	r.Store, r.Epoch = repo.URL(), w.Epoch
 	return r, nil
+}
+
+// fetch restores the newest snapshot. The task does not run yet: its cores may be used.
+func (a *Agent) fetch(ctx context.Context, repo *repository.Repository) (*repository.Manifest, []api.Damage, error) {
+	n := restoring(a.conf)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
+	return repo.Newest(ctx, a.conf.Lineage, repository.Target{
+		Dir: a.conf.CheckpointDir, UID: a.conf.UID, GID: a.conf.GID, Workers: n, Rank: a.conf.Rank, Ranks: a.conf.Ranks,
+	})
 }
 
 // restored is called with mu held.

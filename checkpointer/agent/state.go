@@ -26,6 +26,7 @@ type state struct {
 	Last     *api.Checkpoint    `json:"last,omitempty"`
 	Durable  *api.Checkpoint    `json:"durable,omitempty"`
 	Kept     *kept              `json:"kept,omitempty"`
+	Rates    Rates              `json:"rates,omitzero"`
 	PID      int                `json:"pid,omitempty"`
 	Started  uint64             `json:"started,omitempty"` // the process's start time, see startTime
 	Finish   *api.FinishRequest `json:"finish,omitempty"`

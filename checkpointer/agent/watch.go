@@ -189,6 +189,7 @@ func (a *Agent) take(e detect.Entry, m stage.Meta) error {
 	a.state.Last = checkpoint(st)
 	a.queue = append(a.queue, st)
 	a.trim()
+	a.reconsider()
 	a.save()
 	a.bump()
 	a.log.Debug("checkpoint finished", "step", st.Step, "name", st.Name, "size_bytes", st.RawBytes)
@@ -207,12 +208,12 @@ func (a *Agent) unchanged(e detect.Entry) error {
 	return nil
 }
 
-// trim skips checkpoints that were overtaken before they could be uploaded: all but the newest and those that answer a
-// request. The caller holds mu.
+// trim skips checkpoints that were overtaken before they could be uploaded. The caller holds mu.
 func (a *Agent) trim() {
 	kept := a.queue[:0]
-	for i, st := range a.queue {
-		if i == len(a.queue)-1 || st.Request != 0 {
+	for i, over := range overtaken(a.queue, a.urgent()) {
+		st := a.queue[i]
+		if !over {
 			kept = append(kept, st)
 			continue
 		}
@@ -222,6 +223,20 @@ func (a *Agent) trim() {
 		}
 	}
 	a.queue = kept
+}
+
+// overtaken tells of each checkpoint of a queue, oldest first, whether it need not be uploaded any more: all but the newest,
+// those that the task made in answer to a request, and the first that an urgent request may be waiting for: the next one
+// may come too late.
+func overtaken(queue []*stage.Staged, r *request) []bool {
+	out := make([]bool, len(queue))
+	first := true
+	for i, st := range queue {
+		awaited := r != nil && r.answers(st.Meta)
+		out[i] = i < len(queue)-1 && st.Request == 0 && (!awaited || !first)
+		first = first && !awaited
+	}
+	return out
 }
 
 // announced takes a checkpoint that the task says is finished.

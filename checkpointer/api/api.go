@@ -62,7 +62,8 @@ type Checkpoint struct {
 	Path        string    `json:"path"`               // relative to the checkpoint directory
 	Snapshot    string    `json:"snapshot,omitempty"` // its name in the store, once durable
 	RawBytes    int64     `json:"raw_bytes"`
-	StoredBytes int64     `json:"stored_bytes"` // new bytes in the store, metadata included
+	StoredBytes int64     `json:"stored_bytes"`     // new bytes in the store, metadata included
+	Effort      string    `json:"effort,omitempty"` // auto, fast, small or none: what was spent on those
 	FinishedAt  time.Time `json:"finished_at"`
 	DurableAt   time.Time `json:"durable_at,omitzero"`
 }

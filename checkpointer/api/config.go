@@ -28,6 +28,12 @@ type AgentConfig struct {
 	Signal   int      `json:"signal"`   // sent to the task on a request; 0: none
 	Interval Duration `json:"interval"` // ask for a checkpoint this often; 0: the task's own rhythm
 
+	// What the agent may take from its node, and how it spends it.
+	MaxCPUs        int    `json:"max_cpus,omitempty"`         // cores while the task runs; 0: 1
+	MaxMemoryBytes int64  `json:"max_memory_bytes,omitempty"` // 0: 512 MiB
+	Effort         string `json:"effort,omitempty"`           // auto, fast, small or none; empty: auto
+	Links          int    `json:"links,omitempty"`            // differences one after the other before a block stands alone; 0: 3
+
 	Store  string        `json:"store"` // URL; empty: found through Consul
 	Consul *ConsulConfig `json:"consul,omitempty"`
 
