@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/pack"
@@ -33,7 +34,7 @@ func (d *decoder) buffer(n int) []byte {
 			return b[:n]
 		}
 	}
-	return make([]byte, n, max(n, 512<<10))
+	return make([]byte, n, 1<<bits.Len(uint(max(n, 4<<10)-1)))
 }
 
 // free gives a buffer back.
