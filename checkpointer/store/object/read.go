@@ -125,7 +125,7 @@ func (s *Store) open(ctx context.Context, key string, off, n int64) (io.ReadClos
 		if err == nil {
 			r := &reader{s: s, ctx: ctx, key: key, off: off, left: b.size, body: b}
 			out = r
-			if b.size <= small {
+			if b.size <= s.small {
 				out, err = r.whole()
 			}
 		}
