@@ -130,10 +130,12 @@ func (f *watchFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done(): // told to end before it had begun
 		return nil
+	default:
+		return f.session(ctx, cmd, conf, f.begin)
 	}
-	return f.session(ctx, cmd, conf, f.begin)
 }
 
 // session runs an agent until ctx is done, or, without begin, until it has saved what there is.

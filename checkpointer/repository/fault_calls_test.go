@@ -113,7 +113,7 @@ func TestSaveFaults(t *testing.T) {
 				s.Set()
 				wrote := n <= len(calls) && calls[n-1].Op == storetest.Put
 				if ill.lies && wrote { // nothing can be promised but that it is noticed
-					noticed(t, mem, calls[n-1].Key, durable)
+					noticed(t, mem, calls[n-1].Key)
 				} else {
 					whole(t, mem, durable)
 				}
@@ -154,7 +154,7 @@ func grown(t *testing.T, s store.Store, epoch int) (n int64) {
 
 // noticed fails the test if a restore yields other bytes than were saved, after the store has kept another object than it
 // was given, or if damage is reported of something else.
-func noticed(t *testing.T, s store.Store, key string, durable map[string]int64) {
+func noticed(t *testing.T, s store.Store, key string) {
 	t.Helper()
 	r, err := repository.Open(t.Context(), s, false)
 	if err != nil {

@@ -91,7 +91,7 @@ func (s *Store) ask(ctx context.Context, key string, off, n int64) (*body, error
 	} else {
 		b.ReadCloser, err = s.bucket.GetRange(limited, s.prefix+key, off, n)
 	}
-	if err == io.EOF { // objstore's way, with minio's client, to answer that there is nothing to read
+	if errors.Is(err, io.EOF) { // objstore's way, with minio's client, to answer that there is nothing to read
 		if a, aerr := s.bucket.Attributes(limited, s.prefix+key); aerr != nil || a.Size > off {
 			return fail(errors.Join(fmt.Errorf("%w: none of %d", errShort, a.Size-off), aerr))
 		}
