@@ -19,7 +19,7 @@ import (
 )
 
 // histories is how many random histories a normal run tries; SPOTTER_SOAK=N asks for N.
-const histories = 2000
+const histories = 500
 
 // history is one life of a repository on a disk that crashes. Everything follows from its seed.
 type history struct {
@@ -263,25 +263,26 @@ func TestCrashRandom(t *testing.T) {
 
 // TestCrashEverywhere crashes one history at each of its effects, by kill and by crash, and again right after.
 func TestCrashEverywhere(t *testing.T) {
-	for _, kill := range []bool{false, true} {
-		for _, survive := range []float64{0, 0.5, 1} {
-			for n := 1; ; n++ {
-				h := newHistory(t, 42)
-				h.live("a", 1)
-				h.disk.CrashAt(n)
-				h.live("a", 2)
-				over := len(h.durable["a"]) == 3
-				h.crash(kill, survive)
-				h.live("a/b", 1) // relies on objects that the dead may have left
-				h.crash(false, 0)
-				h.check()
-				if len(h.durable["a/b"]) != 1 {
-					h.failf("effect %d: nothing can be published after the crash", n)
-				}
-				if over {
-					must.Greater(t, 20, n)
-					break
-				}
+	for _, c := range []struct {
+		kill    bool
+		survive float64
+	}{{kill: true}, {survive: 0}, {survive: 0.5}, {survive: 1}} {
+		for n := 1; ; n++ {
+			h := newHistory(t, 42)
+			h.live("a", 1)
+			h.disk.CrashAt(n)
+			h.live("a", 2)
+			over := len(h.durable["a"]) == 3
+			h.crash(c.kill, c.survive)
+			h.live("a/b", 1) // relies on objects that the dead may have left
+			h.crash(false, 0)
+			h.check()
+			if len(h.durable["a/b"]) != 1 {
+				h.failf("effect %d: nothing can be published after the crash", n)
+			}
+			if over {
+				must.Greater(t, 20, n)
+				break
 			}
 		}
 	}

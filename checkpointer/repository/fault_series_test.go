@@ -178,7 +178,7 @@ func held(t *testing.T, s *storetest.Memory) (n int64) {
 // what was reported, and by hardly more than the files have.
 func TestSeries(t *testing.T) {
 	efforts := []delta.Effort{delta.Auto, delta.Fast, delta.Small, delta.None}
-	for seed := range uint64(budget(t, 12)) {
+	for seed := range uint64(budget(t, 4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := &storetest.Memory{}

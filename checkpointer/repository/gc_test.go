@@ -251,7 +251,7 @@ func TestCollectInterleaved(t *testing.T) {
 			t.Parallel()
 			total := play(t, from, c, repository.Retention{Last: 1}, spells(0))
 			all := 2 * total * total
-			runs := min(budget(t, 100), all)
+			runs := min(budget(t, 40), all)
 			for i := range runs {
 				k := i * all / runs
 				play(t, from, c, repository.Retention{Last: 1}, spells(k%2, k/2%total, k/2/total))
@@ -268,7 +268,7 @@ func TestCollectRandom(t *testing.T) {
 	for i, c := range casts {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(budget(t, 60)) {
+			for seed := range uint64(budget(t, 30)) {
 				r := rand.New(rand.NewPCG(seed, uint64(i)))
 				play(t, from, c, repository.Retention{Last: 1 + r.IntN(2)}, wild(r))
 			}
