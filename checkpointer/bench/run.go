@@ -177,7 +177,7 @@ func (r *Report) withPeers(ctx context.Context, o options, work string, all []Se
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	f, err := noise(filepath.Join(dir, "ckpt_1.bin"), 64<<20)
+	f, err := noise(filepath.Join(dir, "ckpt_1.bin"), 16<<20)
 	if err != nil {
 		return err
 	}
