@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"nomad-spotter/checkpointer/repository"
+	"nomad-spotter/checkpointer/store"
 )
 
 // Exit codes.
@@ -74,7 +75,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 damage found.`,
 		complain(stderr, err)
 		fmt.Fprintln(stderr, "Run `checkpointer --help` for usage.")
 		return exitUsage
-	case errors.As(err, &d):
+	case errors.As(err, &d), errors.Is(err, store.ErrDamaged):
 		complain(stderr, err)
 		return exitDamage
 	}

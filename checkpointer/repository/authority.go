@@ -115,7 +115,7 @@ func (r *Repository) openHead(ctx context.Context, create bool) (head, error) {
 	}
 	var h head
 	if err := json.Unmarshal(b, &h); err != nil {
-		return h, fmt.Errorf("decode %s: %w", headKey, err)
+		return h, fmt.Errorf("decode %s: %w: %w", headKey, store.ErrDamaged, err)
 	}
 	return h, nil
 }
@@ -153,15 +153,16 @@ func (r *Repository) record(ctx context.Context, lineage string) (*record, error
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil //nolint:nilnil // there is none, and that is no failure
 	}
-	var a record
-	if err == nil {
-		err = json.Unmarshal(b, &a)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", key, err)
 	}
+	var a record
+	err = json.Unmarshal(b, &a)
 	if err == nil && (!validID(a.Repository) || a.Epochs == "") {
 		err = errors.New("it names no repository or no source of epochs")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", key, err)
+		return nil, fmt.Errorf("read %s: %w: %w", key, store.ErrDamaged, err)
 	}
 	return &a, nil
 }

@@ -260,7 +260,7 @@ const maxRecord = 1 << 20
 func (c *copying) record(ctx context.Context, key string, there bool) error {
 	b, err := readObject(ctx, c.from.store, key, maxRecord)
 	if err != nil {
-		return err
+		return c.out.found(key, err)
 	}
 	if len(b) > maxRecord {
 		return fmt.Errorf("%s has more than %d bytes", key, maxRecord)
@@ -453,11 +453,11 @@ func (c *copying) pack(ctx context.Context, p PackRef) error {
 		return damage(c.out.ID, c.out.Step, key, "missing")
 	}
 	if err != nil {
-		return err
+		return c.out.found(key, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(&counted{r: ctxReader{ctx, rc}, f: c.opts.Progress}, p.Bytes+1))
 	if err = errors.Join(err, rc.Close()); err != nil {
-		return fmt.Errorf("read %s: %w", key, err)
+		return c.out.found(key, fmt.Errorf("read %s: %w", key, err))
 	}
 	_, want, _ := parsePackName(p.Name) // the manifest was checked
 	err = pack.Verify(bytes.NewReader(b), p.Bytes, p.Index, want)

@@ -77,7 +77,7 @@ func (d *decoder) linked(ctx context.Context, a address, links int) ([]byte, err
 		return nil, d.view.damaged(key, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", key, err)
+		return nil, d.view.snapshot.found(key, fmt.Errorf("read %s: %w", key, err))
 	}
 	defer release()
 	out := d.buffer(desc.Raw)

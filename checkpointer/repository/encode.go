@@ -343,7 +343,7 @@ func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content, r
 				r.trusted.Store(key, true)
 				return 0, nil
 			}
-			if err != nil && !errors.Is(err, store.ErrNotFound) {
+			if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrDamaged) {
 				return 0, err
 			}
 		}

@@ -25,8 +25,8 @@ func valid() *repository.Manifest {
 	}
 }
 
-// sealed encodes a manifest without its checks, as an attacker would.
-func sealed(m *repository.Manifest) []byte {
+// unchecked encodes a manifest without its checks, as an attacker would.
+func unchecked(m *repository.Manifest) []byte {
 	b, err := json.Marshal(m)
 	if err != nil {
 		panic(err)
@@ -95,7 +95,7 @@ func TestManifest(t *testing.T) {
 			h.change(m)
 			_, err := m.Encode()
 			must.ErrorContains(t, err, h.err)
-			_, err = repository.ParseManifest(sealed(m))
+			_, err = repository.ParseManifest(unchecked(m))
 			must.ErrorContains(t, err, h.err)
 		})
 	}
@@ -150,11 +150,11 @@ func TestCheckLineage(t *testing.T) {
 
 // What parses encodes to the same bytes again.
 func FuzzParseManifest(f *testing.F) {
-	f.Add(sealed(valid()))
+	f.Add(unchecked(valid()))
 	for _, h := range hostile {
 		m := valid()
 		h.change(m)
-		f.Add(sealed(m))
+		f.Add(unchecked(m))
 	}
 	f.Add([]byte(""))
 	f.Add([]byte("{}\nsha256:" + someHash + "\n"))

@@ -415,13 +415,13 @@ func (r *Repository) checkPack(ctx context.Context, s Snapshot, p PackRef) error
 		return damage(s.ID, s.Step, key, "missing")
 	}
 	if err != nil {
-		return err
+		return s.found(key, err)
 	}
 	err = pack.Verify(ctxReader{ctx, rc}, p.Bytes, p.Index, want)
 	if errors.Is(err, pack.ErrDamaged) {
 		err = damage(s.ID, s.Step, key, strings.TrimPrefix(err.Error(), pack.ErrDamaged.Error()+": "))
 	}
-	return errors.Join(err, rc.Close())
+	return errors.Join(s.found(key, err), rc.Close())
 }
 
 // parent prepares a snapshot to be coded against.

@@ -280,7 +280,7 @@ func (r *Repository) Manifest(ctx context.Context, s Snapshot) (*Manifest, error
 		if errors.Is(err, store.ErrNotFound) {
 			err = ErrNoSnapshot
 		}
-		return nil, fmt.Errorf("read manifest of snapshot %s: %w", s.ID, err)
+		return nil, s.found(key, fmt.Errorf("read manifest of snapshot %s: %w", s.ID, err))
 	}
 	m, err := ParseManifest(b)
 	if err == nil && (m.Lineage != s.Lineage || m.ID() != s.ID) {
@@ -290,6 +290,15 @@ func (r *Repository) Manifest(ctx context.Context, s Snapshot) (*Manifest, error
 		return nil, damage(s.ID, s.Step, key, err.Error())
 	}
 	return m, nil
+}
+
+// found turns the error of a store which found that an object of a snapshot is damaged into a *DamageError.
+func (s Snapshot) found(key string, err error) error {
+	if !errors.Is(err, store.ErrDamaged) {
+		return err
+	}
+	_, reason, _ := strings.Cut(err.Error(), store.ErrDamaged.Error()+": ")
+	return damage(s.ID, s.Step, key, cmp.Or(reason, store.ErrDamaged.Error()))
 }
 
 func damage(id string, step int64, object, reason string) *DamageError {

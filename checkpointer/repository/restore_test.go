@@ -244,7 +244,7 @@ func TestHostileManifests(t *testing.T) {
 			m := valid()
 			m.Lineage, m.Epoch, m.Step = "l", 1, 2
 			h.change(m)
-			must.NoError(t, os.WriteFile(manifestFile(dir), sealed(m), 0o644))
+			must.NoError(t, os.WriteFile(manifestFile(dir), unchecked(m), 0o644))
 			parent := t.TempDir()
 			target := filepath.Join(parent, "in/side")
 			must.NoError(t, os.MkdirAll(target, 0o755))

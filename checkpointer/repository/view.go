@@ -71,7 +71,7 @@ func (r *Repository) index(ctx context.Context, s Snapshot, p PackRef) (*pack.In
 		return nil, damage(s.ID, s.Step, key, "missing")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read index of %s: %w", key, err)
+		return nil, s.found(key, fmt.Errorf("read index of %s: %w", key, err))
 	}
 	if int64(len(b)) != p.Index+pack.FooterLen {
 		return nil, damage(s.ID, s.Step, key, "it is shorter than it was")

@@ -20,6 +20,10 @@ var (
 	ErrNotConditional = errors.New("the store does not create objects conditionally: a second writer replaces the first one's object")
 )
 
+// ErrDamaged says that an object is not what was put under its key. Only a store that can tell returns it, when the object
+// is opened or read; never for an object that could not be read.
+var ErrDamaged = errors.New("object is damaged")
+
 // Errors that a person must mend. What the store said is wrapped beside them.
 var (
 	ErrBucket      = errors.New("the bucket does not exist or is not reachable here: create it, or correct its name, region or endpoint")

@@ -14,6 +14,8 @@ import (
 	"math"
 
 	"github.com/tink-crypto/tink-go/v2/streamingaead/subtle/noncebased"
+
+	"nomad-spotter/checkpointer/store"
 )
 
 // A sealed object, in Tink's wire format of AES256-GCM-HKDF with segments of 64 KiB
@@ -41,9 +43,9 @@ const (
 	maxPlain    = maxSegments*plainSize - headerSize // bytes of plaintext in an object
 )
 
-// ErrDamaged says that an object is not what was sealed under its name: changed, cut, extended, moved, or never sealed.
-// It is never returned for an error of the store below.
-var ErrDamaged = errors.New("object is not what was sealed under this name with this repository's key")
+// ErrDamaged is a store.ErrDamaged: an object is not what was sealed under its name, but changed, cut, extended, moved, or
+// never sealed. It is never returned for an error of the store below.
+var ErrDamaged = fmt.Errorf("%w: it is not what was sealed under this name with this repository's key", store.ErrDamaged)
 
 // errBeyond says that a range begins where there is no ciphertext any more.
 var errBeyond = errors.New("range begins after the last segment")
