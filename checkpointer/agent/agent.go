@@ -5,8 +5,9 @@
 // file, in its stage and in the checkpoint directory.
 //
 // Goroutines, all owned by Run: one keeps a store open (connect.go), one looks for finished checkpoints (watch.go), one
-// publishes (publish.go), one watches the task's process (process.go), one minds deadlines (request.go), and two serve
-// the sockets (serve.go).
+// publishes (publish.go), one watches the task's process (process.go), one minds deadlines (request.go), two serve the
+// sockets (serve.go), and, if the configuration asks for it, one makes checkpoints durable on the node (level.go) and one
+// replicates them (replicate.go).
 package agent
 
 import (
@@ -23,8 +24,10 @@ import (
 
 	"nomad-spotter/checkpointer/api"
 	"nomad-spotter/checkpointer/detect"
+	"nomad-spotter/checkpointer/discovery"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/stage"
+	"nomad-spotter/checkpointer/store/sealed"
 )
 
 // niceness of the agent: training goes first.
@@ -38,10 +41,13 @@ type Agent struct {
 	conf   api.AgentConfig
 	log    hclog.Logger
 	finder finder
-	now    func() time.Time
-	meter  *meter
-	ctx    context.Context //nolint:containedctx // the agent's life, for the watchers of the task's process
-	quit   context.CancelFunc
+	// regions lists the stores for replicas.
+	regions func(ctx context.Context) ([]discovery.Store, error)
+	key     *sealed.Key // of encrypted stores
+	now     func() time.Time
+	meter   *meter
+	ctx     context.Context //nolint:containedctx // the agent's life, for the watchers of the task's process
+	quit    context.CancelFunc
 
 	watchers sync.WaitGroup
 	scanning sync.Mutex           // one look at the directory at a time; taken before mu
@@ -56,8 +62,15 @@ type Agent struct {
 	queue    []*stage.Staged // oldest first
 	busy     *stage.Staged   // being published
 	work     *work           // how far that is; nil until it has begun
+	hard     *stage.Staged   // being made durable on this node
+	soft     map[uint64]bool // numbers of those in the stage for which that failed
+	copying  context.CancelCauseFunc
+	unfit    map[string]bool // URLs of stores that can never hold a replica
+	toldFew  bool            // that there are too few regions
+	lastly   time.Time       // since when only replicas are waited for
 	held     *stage.Staged   // durable, see kept
 	repo     *repository.Repository
+	noStore  error  // why there is none
 	storeURL string // as configured or registered, the key of state.Epochs
 	writer   *repository.Writer
 	ready    bool // restored, or the task was attached: the directory may be watched
@@ -102,6 +115,12 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 	for _, loop := range []func(context.Context){a.connect, a.watch, a.publishLoop, a.deadlines} {
 		wg.Go(func() { loop(ctx) })
 	}
+	if level(conf) == api.DurabilityLocal {
+		wg.Go(func() { a.harden(ctx) })
+	}
+	if conf.Replicas > 0 {
+		wg.Go(func() { a.replicate(ctx) })
+	}
 	log.Info("agent started", "lineage", conf.Lineage, "checkpoint_dir", conf.CheckpointDir, "staged", len(a.queue))
 	<-ctx.Done()
 	return nil
@@ -144,15 +163,19 @@ func load(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := newFinder(conf)
+	find, regions, err := newFinder(conf)
+	if err != nil {
+		return nil, err
+	}
+	key, err := sealed.LoadKey(conf.KeyFile, os.Getenv)
 	if err != nil {
 		return nil, err
 	}
 	queue, held := st.Kept.hold(queue)
 	return &Agent{
-		held: held, meter: &meter{now: time.Now}, conf: conf, log: log, finder: f, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
+		held: held, meter: &meter{now: time.Now}, conf: conf, log: log, finder: find, regions: regions, key: key, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
 		detector: detect.New(conf.Pattern, st.Done), stage: sg, queue: queue,
-		ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
+		soft: map[uint64]bool{}, unfit: map[string]bool{}, ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
 	}, nil
 }
 
@@ -161,6 +184,9 @@ func (a *Agent) bump() {
 	close(a.changed)
 	a.changed = make(chan struct{})
 }
+
+// maxAwait is a wait without end, for await.
+const maxAwait = time.Hour
 
 // await waits until ok (called with mu held) is true, or until ctx is done or wait is over; it returns what ok said last.
 func (a *Agent) await(ctx context.Context, wait time.Duration, ok func() bool) bool {
@@ -211,7 +237,7 @@ func (a *Agent) event(kind api.EventKind, cp *api.Checkpoint, format string, arg
 func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Lineage: a.conf.Lineage, Resumed: a.state.Resumed, Last: a.state.Last, Durable: a.state.Durable,
-		Pending: a.pending(), PID: os.Getpid(),
+		Pending: a.pending(), PID: os.Getpid(), Replicas: a.replicas(),
 	}
 	if a.repo != nil {
 		s.Store = a.repo.URL()
@@ -225,9 +251,9 @@ func (a *Agent) status() *api.Status {
 	return s
 }
 
-// pending counts what is finished and not durable. The caller holds mu.
+// pending counts what is finished and not in the store, or waits there for replicas. The caller holds mu.
 func (a *Agent) pending() int {
-	n := len(a.queue)
+	n := len(a.queue) + len(a.state.Waiting)
 	if a.busy != nil {
 		n++
 	}
@@ -238,6 +264,20 @@ func (a *Agent) pending() int {
 func (a *Agent) endIfDone() {
 	if !a.settled() {
 		return
+	}
+	if a.lagging() {
+		// Nobody waits for these replicas, so that they are not waited for without end.
+		if a.lastly.IsZero() {
+			a.lastly = a.now()
+			time.AfterFunc(replicaPatience, func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.endIfDone()
+			})
+		}
+		if a.now().Sub(a.lastly) < replicaPatience {
+			return
+		}
 	}
 	time.AfterFunc(farewell, func() {
 		a.mu.Lock()

@@ -79,8 +79,23 @@ func Validate(c api.AgentConfig) error {
 	if c.MaxCPUs < 0 {
 		fault("max_cpus: %d is negative: give a number of cores, or 0 for %d", c.MaxCPUs, defaultCPUs)
 	}
-	if c.MaxMemoryBytes != 0 && c.MaxMemoryBytes < minMemory {
-		fault("max_memory_bytes: %d is too little for an agent to work with: give at least %d, or 0 for %d", c.MaxMemoryBytes, minMemory, defaultMemory)
+	if need := needed(c); c.MaxMemoryBytes != 0 && c.MaxMemoryBytes < need {
+		fault("max_memory_bytes: %d is too little for an agent to work with: give at least %d, or 0 for %d", c.MaxMemoryBytes, need, defaultMemory)
+	}
+	switch c.Durability {
+	case "", api.DurabilityLocal, api.DurabilityStore:
+	case api.DurabilityReplicated:
+		if c.Replicas == 0 {
+			fault("durability: %q with replicas 0 is reached at once: give a number of replicas, such as 1", c.Durability)
+		}
+	default:
+		fault("durability: %q is unknown: use local, store or replicated", c.Durability)
+	}
+	switch {
+	case c.Replicas < 0:
+		fault("replicas: %d is negative: give a number of other regions, or 0 for none", c.Replicas)
+	case c.Replicas > 0 && c.Consul == nil:
+		fault("replicas: %d without consul, where the stores of other regions are found", c.Replicas)
 	}
 	if _, _, err := ParseEffort(c.Effort); err != nil {
 		fault("effort: %w", err)
@@ -95,7 +110,8 @@ func Validate(c api.AgentConfig) error {
 		}
 	case c.Consul == nil:
 		fault("store: is empty and there is no consul: name a store, such as file:///var/lib/checkpoints")
-	case c.Consul.Address == "" || c.Consul.Service == "":
+	}
+	if c.Consul != nil && (c.Consul.Address == "" || c.Consul.Service == "") {
 		fault("consul: address %q and service %q must both be given", c.Consul.Address, c.Consul.Service)
 	}
 	return errors.Join(errs...)

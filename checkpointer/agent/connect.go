@@ -1,15 +1,18 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"nomad-spotter/checkpointer/api"
 	"nomad-spotter/checkpointer/discovery"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/store/sealed"
 )
 
 // Waits between attempts to reach a store.
@@ -24,13 +27,18 @@ const callTimeout = 30 * time.Second
 // finder names the stores to try, preferred first.
 type finder func(ctx context.Context) ([]string, error)
 
-func newFinder(conf api.AgentConfig) (finder, error) {
-	if conf.Store != "" {
-		return func(context.Context) ([]string, error) { return []string{conf.Store}, nil }, nil
+// newFinder returns what finds the store to write to, and what lists the stores for replicas.
+func newFinder(conf api.AgentConfig) (find finder, regions func(context.Context) ([]discovery.Store, error), err error) {
+	fixed := func(context.Context) ([]string, error) { return []string{conf.Store}, nil }
+	if conf.Consul == nil {
+		return fixed, nil, nil
 	}
 	c, err := discovery.New(*conf.Consul)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if conf.Store != "" {
+		return fixed, c.Stores, nil
 	}
 	return func(ctx context.Context) ([]string, error) {
 		list, err := c.Stores(ctx)
@@ -39,7 +47,24 @@ func newFinder(conf api.AgentConfig) (finder, error) {
 			urls[i] = s.URL
 		}
 		return urls, err
-	}, nil
+	}, c.Stores, nil
+}
+
+// openRepository opens the repository in a store. With create, one is made where there is none.
+func (a *Agent) openRepository(ctx context.Context, url string, create bool) (*repository.Repository, error) {
+	s, err := store.Open(url, create)
+	if err != nil {
+		return nil, err
+	}
+	if create && a.key != nil {
+		s, err = sealed.Create(ctx, s, *a.key)
+	} else {
+		s, err = sealed.Open(ctx, s, a.key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return repository.Open(ctx, metered{s, a.meter}, create)
 }
 
 // connect keeps a repository open: whenever there is none, it looks for one until it has it.
@@ -57,6 +82,7 @@ func (a *Agent) connect(ctx context.Context) {
 			return
 		}
 		a.mu.Lock()
+		a.noStore = err
 		if err == nil {
 			a.repo, a.writer = repo, nil
 			a.storeURL = url
@@ -95,6 +121,14 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 	}
 	a.mu.Lock()
 	chosen := len(a.state.Epochs) > 0
+	// Other stores may be replicas by now: those come after the ones that this agent has written to.
+	foreign := func(url string) int {
+		if _, own := a.state.Epochs[url]; own {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(urls, func(x, y string) int { return cmp.Compare(foreign(x), foreign(y)) })
 	a.mu.Unlock()
 	var errs []error
 	var best *repository.Repository
@@ -105,12 +139,7 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 		// that went away.
 		create := a.state.Epochs[url] == 0
 		a.mu.Unlock()
-		s, err := store.Open(url, create)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		repo, err := repository.Open(ctx, metered{s, a.meter}, create)
+		repo, err := a.openRepository(ctx, url, create)
 		if err == nil && (!chosen || a.conf.Epoch > 0) {
 			err = a.given(ctx, repo)
 		}

@@ -16,6 +16,8 @@ const (
 	// 64 MiB of the store's packs, where a block is coded against what is no longer on this machine; the blocks at work; the
 	// indexes of the snapshot before; and the program itself.
 	minMemory = 256 << 20
+	// copyMemory is what a copy to a replica takes besides, in bytes: three packs.
+	copyMemory = 128 << 20
 	// program is the part of an agent's memory that Go's limit does not know of, in bytes: the program's own pages.
 	program = 48 << 20
 	// restoreCPUs bounds the cores of a restore. The task waits for it and does not run yet, so that it may have more.
@@ -23,6 +25,14 @@ const (
 )
 
 func cpus(c api.AgentConfig) int { return cmp.Or(c.MaxCPUs, defaultCPUs) }
+
+// needed is the least memory that an agent can work with, in bytes.
+func needed(c api.AgentConfig) int64 {
+	if c.Replicas > 0 {
+		return minMemory + copyMemory
+	}
+	return minMemory
+}
 
 // restoring is how many cores a restore may use.
 func restoring(c api.AgentConfig) int { return max(cpus(c), min(runtime.NumCPU(), restoreCPUs)) }

@@ -27,6 +27,7 @@ import (
 const agentEnv = "SPOTTER_TEST_AGENT_CONFIG"
 
 func TestMain(m *testing.M) {
+	store.Register("gate", nil, openGate)
 	if file := os.Getenv(agentEnv); file != "" {
 		conf, err := agent.LoadConfig(file)
 		if err == nil {
@@ -46,6 +47,7 @@ type node struct {
 	t    *testing.T
 	dir  string
 	conf api.AgentConfig
+	exe  string // the agent's program; empty: this one
 	cmd  *exec.Cmd
 	log  *bytes.Buffer
 	ctl  *api.Client
@@ -79,9 +81,13 @@ func (n *node) start() {
 	must.NoError(n.t, err)
 	file := filepath.Join(n.dir, "agent.json")
 	must.NoError(n.t, os.WriteFile(file, b, 0o600))
-	exe, err := os.Executable()
-	must.NoError(n.t, err)
-	cmd := exec.Command(exe)
+	exe, args := n.exe, []string{file}
+	if exe == "" {
+		exe, err = os.Executable()
+		must.NoError(n.t, err)
+		args = nil
+	}
+	cmd := exec.Command(exe, args...)
 	cmd.Env = append(os.Environ(), agentEnv+"="+file)
 	cmd.Stderr = n.log
 	must.NoError(n.t, cmd.Start())

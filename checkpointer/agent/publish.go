@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"nomad-spotter/checkpointer/api"
-	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/stage"
 )
@@ -17,26 +16,27 @@ import (
 func (a *Agent) publishLoop(ctx context.Context) {
 	wait, failing := minRetry, false
 	for ctx.Err() == nil {
-		if !a.await(ctx, time.Hour, func() bool { return len(a.queue) > 0 && a.repo != nil && !a.super }) {
+		if !a.await(ctx, maxAwait, func() bool { return a.publishable() >= 0 && a.repo != nil && !a.super }) {
 			continue
 		}
 		a.mu.Lock()
-		if len(a.queue) == 0 {
+		i := a.publishable()
+		if i < 0 {
 			a.mu.Unlock()
 			continue
 		}
-		st := a.queue[0]
-		a.queue, a.busy = slices.Delete(a.queue, 0, 1), st
+		st := a.queue[i]
+		a.queue, a.busy = slices.Delete(a.queue, i, i+1), st
 		a.mu.Unlock()
 
-		repo, p, effort, err := a.publish(ctx, st)
+		repo, p, k, err := a.publish(ctx, st)
 
 		a.mu.Lock()
 		a.busy = nil
 		switch {
 		case err == nil:
 			wait, failing = minRetry, false
-			a.durable(st, p, effort)
+			a.published(st, p, k.effort, k.epoch)
 		case errors.Is(err, repository.ErrSuperseded):
 			a.super = true
 			a.queue = slices.Insert(a.queue, 0, st)
@@ -79,39 +79,26 @@ func (a *Agent) publishLoop(ctx context.Context) {
 	}
 }
 
-func (a *Agent) publish(ctx context.Context, st *stage.Staged) (*repository.Repository, repository.Published, delta.Effort, error) {
+func (a *Agent) publish(ctx context.Context, st *stage.Staged) (*repository.Repository, repository.Published, *work, error) {
 	repo, w, err := a.claim(ctx)
 	if err != nil {
-		return repo, repository.Published{}, 0, err
+		return repo, repository.Published{}, nil, err
 	}
-	ctx, k := a.begin(ctx, st)
+	ctx, k := a.begin(ctx, st, w.Epoch)
 	w.Options.Effort = k.effort
 	w.Options.Progress = func(n int64) { k.progress(a.now, n) }
 	p, err := w.Publish(ctx, st.Step, st.Source(), a.now())
-	if err != nil && errors.Is(context.Cause(ctx), errAbandoned) {
-		err = errAbandoned
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err != nil {
-		a.end(k, nil)
-		return repo, p, k.effort, err
+	if err == nil {
+		a.end(k, &p)
+		return repo, p, k, nil
 	}
-	a.end(k, &p)
-	return repo, p, k.effort, nil
-}
-
-// durable records a checkpoint that is in the store. The caller holds mu.
-func (a *Agent) durable(st *stage.Staged, p repository.Published, effort delta.Effort) {
-	cp := checkpoint(st)
-	cp.Effort = effortName(effort)
-	cp.Snapshot, cp.StoredBytes, cp.DurableAt = p.ID, p.StoredBytes, a.now()
-	a.state.Durable = cp
-	a.state.Answered = max(a.state.Answered, st.Request)
-	a.keep(st, p.ID)
-	a.save()
-	a.event(api.EventDurable, cp, "Checkpoint %d durable in %s (%s, %s new)", cp.Step,
-		seconds(cp.DurableAt.Sub(cp.FinishedAt)), megabytes(cp.RawBytes), megabytes(cp.StoredBytes))
+	if errors.Is(context.Cause(ctx), errAbandoned) {
+		err = errAbandoned
+	}
+	a.end(k, nil)
+	return repo, p, k, err
 }
 
 // drop removes a checkpoint from the stage. The caller holds mu.

@@ -102,10 +102,10 @@ func (a *Agent) resolve() {
 	if r == nil || r.Closed {
 		return
 	}
-	durable := a.state.Durable
+	durable, answered := a.basis(r)
 	fulfilled := durable != nil && !durable.FinishedAt.Before(r.At)
 	if fulfilled && !a.gone && (a.polls > 0 || a.now().Sub(a.lastPoll) < listenGrace) {
-		fulfilled = a.state.Answered >= r.ID
+		fulfilled = answered >= r.ID
 	}
 	switch {
 	case fulfilled && (!a.gone || a.swept && a.pending() == 0):
@@ -169,7 +169,8 @@ func (a *Agent) intervalDue(now time.Time) bool {
 // outcome is called with mu held.
 func (a *Agent) outcome() *api.Outcome {
 	r := a.state.Request
-	return &api.Outcome{Done: r.Closed, Durable: r.Durable, Checkpoint: a.state.Durable, Pending: a.pending(), Error: r.Error}
+	cp, _ := a.basis(r)
+	return &api.Outcome{Done: r.Closed, Durable: r.Durable, Checkpoint: cp, Pending: a.pending(), Error: r.Error}
 }
 
 // writeRequestFile shows the request in the checkpoint directory.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,9 @@ func (a *Agent) restore(ctx context.Context, timeout time.Duration) (*api.Restor
 	left := a.marked()
 	for {
 		if !a.await(reach, timeout, func() bool { return a.repo != nil }) {
-			if last == nil {
-				last = errors.New("none was found")
-			}
+			a.mu.Lock()
+			last = cmp.Or(last, a.noStore, errors.New("none was found"))
+			a.mu.Unlock()
 			return nil, fmt.Errorf("no checkpoint store could be reached within %s: %w", timeout, last)
 		}
 		a.mu.Lock()
@@ -81,8 +82,9 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	}
 	var m *repository.Manifest
 	var damaged []api.Damage
+	from := repo.URL()
 	if local == nil || (len(list) > 0 && list[0].Step >= local.Step) {
-		m, damaged, err = a.fetch(ctx, repo)
+		m, from, damaged, err = a.fetch(ctx, repo, list)
 		if err != nil && (local == nil || !errors.Is(err, repository.ErrNoSnapshot)) {
 			return nil, err
 		}
@@ -101,9 +103,10 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	switch {
 	case m != nil && (local == nil || m.Step >= local.Step):
 		floor = m.Step
-		a.state.Resumed = &api.Checkpoint{Step: m.Step, Path: m.Name, Snapshot: m.ID(), RawBytes: m.RawBytes, FinishedAt: m.Created, DurableAt: m.Created}
+		a.state.Resumed = &api.Checkpoint{Step: m.Step, Path: m.Name, Snapshot: m.ID(), RawBytes: m.RawBytes, FinishedAt: m.Created, StoredAt: m.Created, DurableAt: m.Created}
 		a.state.Durable = a.state.Resumed
-		a.event(api.EventRestored, a.state.Resumed, "Restored step %d from %s (%s)", m.Step, repo.URL(), megabytes(m.RawBytes))
+		a.state.Stored = &saved{Checkpoint: a.state.Resumed, Epoch: m.Epoch}
+		a.event(api.EventRestored, a.state.Resumed, "Restored step %d from %s (%s)", m.Step, from, megabytes(m.RawBytes))
 	case local != nil:
 		if len(list) > 0 {
 			floor = list[0].Step
@@ -122,17 +125,66 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	a.save()
 	a.bump()
 	r := a.restored(damaged)
-	r.Store, r.Epoch = repo.URL(), w.Epoch
+	r.Store, r.Epoch = from, w.Epoch
 	return r, nil
 }
 
-// fetch restores the newest snapshot. The task does not run yet: its cores may be used.
-func (a *Agent) fetch(ctx context.Context, repo *repository.Repository) (*repository.Manifest, []api.Damage, error) {
+// fetch restores the newest snapshot of a list, and says from which store. One that is damaged is restored from another
+// store that has it, else the one before is. The task does not run yet: its cores may be used.
+func (a *Agent) fetch(ctx context.Context, repo *repository.Repository, list []repository.Snapshot) (*repository.Manifest, string, []api.Damage, error) {
 	n := restoring(a.conf)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n))
-	return repo.Newest(ctx, a.conf.Lineage, repository.Target{
+	target := repository.Target{
 		Dir: a.conf.CheckpointDir, UID: a.conf.UID, GID: a.conf.GID, Workers: n, Rank: a.conf.Rank, Ranks: a.conf.Ranks,
-	})
+	}
+	if a.conf.Ranks > 1 { // what all ranks restore must not depend on what one of them sees elsewhere
+		m, damaged, err := repo.Newest(ctx, a.conf.Lineage, target)
+		return m, repo.URL(), damaged, err
+	}
+	var damaged []api.Damage
+	for _, s := range list {
+		m, err := repo.Restore(ctx, s, target)
+		var d *repository.DamageError
+		if !errors.As(err, &d) {
+			return m, repo.URL(), damaged, err
+		}
+		if m, url := a.elsewhere(ctx, repo, s, target); m != nil {
+			a.log.Warn("the snapshot is damaged in its store and was restored from another", "store", repo.URL(), "error", err)
+			return m, url, damaged, nil
+		}
+		damaged = append(damaged, d.Damage)
+	}
+	if len(damaged) > 0 {
+		return nil, "", damaged, fmt.Errorf("restore %s: all %d snapshots are damaged: %w", a.conf.Lineage, len(damaged), repository.ErrNoSnapshot)
+	}
+	return nil, "", nil, nil
+}
+
+// elsewhere restores a snapshot from a replica; nil if there is none that can be reached and is intact.
+func (a *Agent) elsewhere(ctx context.Context, home *repository.Repository, s repository.Snapshot, target repository.Target) (*repository.Manifest, string) {
+	origin, err := home.Standing(ctx, s.Lineage)
+	if err != nil {
+		return nil, ""
+	}
+	find, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	urls, err := a.finder(find)
+	if err != nil {
+		return nil, ""
+	}
+	for _, url := range urls {
+		repo, err := a.openRepository(ctx, url, false)
+		if err != nil || repo.ID() == home.ID() {
+			continue
+		}
+		if at, err := repo.Standing(ctx, s.Lineage); err != nil || at.Origin != origin.Origin {
+			continue // what is called the same there is not the same
+		}
+		if m, err := repo.Restore(ctx, s, target); err == nil {
+			return m, repo.URL()
+		}
+	}
+	return nil, ""
 }
 
 // restored is called with mu held.

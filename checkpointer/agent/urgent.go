@@ -20,6 +20,7 @@ var errAbandoned = errors.New("given up for a newer checkpoint")
 // work is a checkpoint that is being published.
 type work struct {
 	st     *stage.Staged
+	epoch  uint64
 	effort delta.Effort
 	start  time.Time
 	before reading // of the meter
@@ -30,8 +31,8 @@ type work struct {
 }
 
 // begin prepares the publication of a staged checkpoint, and says in which context it runs.
-func (a *Agent) begin(ctx context.Context, st *stage.Staged) (context.Context, *work) {
-	k := &work{st: st, start: a.now(), before: a.meter.read(), cpu: cpuTime()}
+func (a *Agent) begin(ctx context.Context, st *stage.Staged, epoch uint64) (context.Context, *work) {
+	k := &work{st: st, epoch: epoch, start: a.now(), before: a.meter.read(), cpu: cpuTime()}
 	ctx, k.cancel = context.WithCancelCause(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,9 +120,12 @@ func (a *Agent) effort(st *stage.Staged) delta.Effort {
 	return e
 }
 
-// reconsider gives up the checkpoint that is being published if it stands in the way of one that answers an urgent request.
-// The caller holds mu.
+// reconsider gives up the checkpoint that is being published if it stands in the way of one that answers an urgent request,
+// and a copy to a replica as well. The caller holds mu.
 func (a *Agent) reconsider() {
+	if a.copying != nil && a.yields() {
+		a.copying(errAbandoned)
+	}
 	k, r := a.work, a.urgent()
 	if k == nil || r == nil || r.answers(k.st.Meta) {
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -211,9 +212,10 @@ func (a *Agent) unchanged(e detect.Entry) error {
 // trim skips checkpoints that were overtaken before they could be uploaded. The caller holds mu.
 func (a *Agent) trim() {
 	kept := a.queue[:0]
+	hard := a.newestHard()
 	for i, over := range overtaken(a.queue, a.urgent()) {
 		st := a.queue[i]
-		if !over {
+		if !over || st == a.hard || st == hard {
 			kept = append(kept, st)
 			continue
 		}
@@ -223,6 +225,17 @@ func (a *Agent) trim() {
 		}
 	}
 	a.queue = kept
+}
+
+// newestHard is the newest checkpoint in the queue that is durable on this node: it stays until a newer one is. The caller
+// holds mu.
+func (a *Agent) newestHard() *stage.Staged {
+	for _, st := range slices.Backward(a.queue) {
+		if st.Synced {
+			return st
+		}
+	}
+	return nil
 }
 
 // overtaken tells of each checkpoint of a queue, oldest first, whether it need not be uploaded any more: all but the newest,

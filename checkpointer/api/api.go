@@ -65,6 +65,7 @@ type Checkpoint struct {
 	StoredBytes int64     `json:"stored_bytes"`     // new bytes in the store, metadata included
 	Effort      string    `json:"effort,omitempty"` // auto, fast, small or none: what was spent on those
 	FinishedAt  time.Time `json:"finished_at"`
+	StoredAt    time.Time `json:"stored_at,omitzero"` // when it was in a store
 	DurableAt   time.Time `json:"durable_at,omitzero"`
 }
 
@@ -77,8 +78,22 @@ type Status struct {
 	Request *Request    `json:"request,omitempty"` // the open request, if any
 	Last    *Checkpoint `json:"last,omitempty"`    // last finished
 	Durable *Checkpoint `json:"durable,omitempty"` // last durable
-	Pending int         `json:"pending"`           // finished, staged, not yet durable
+	Pending int         `json:"pending"`           // finished, staged, not yet in the store or not yet durable
 	PID     int         `json:"pid"`               // of the agent
+
+	Replicas []Replica `json:"replicas,omitempty"` // in other regions
+}
+
+// Replica is how far a store in another region is.
+type Replica struct {
+	Store      string    `json:"store"` // URL
+	Region     string    `json:"region,omitempty"`
+	Snapshot   string    `json:"snapshot,omitempty"` // the newest there; empty: none yet
+	Step       int64     `json:"step"`
+	At         time.Time `json:"at,omitzero"`     // when it was there
+	LagSteps   int64     `json:"lag_steps"`       // of the training, behind the newest in the store; 0: none
+	LagSeconds float64   `json:"lag_seconds"`     // for how long the newest in the store has not been there; 0: it is
+	Error      string    `json:"error,omitempty"` // of the last attempt
 }
 
 // Finished is the training code's word that a checkpoint is complete. Path is absolute (as the container sees it) or
@@ -162,7 +177,9 @@ type EventKind string
 // Kinds of events.
 const (
 	EventRestored   EventKind = "restored"
-	EventDurable    EventKind = "durable"
+	EventDurable    EventKind = "durable"    // as the level of durability says
+	EventStored     EventKind = "stored"     // in the store, where that is not what durable means
+	EventReplicated EventKind = "replicated" // in a store of another region
 	EventFailed     EventKind = "failed"     // a checkpoint could not be saved; it is tried again
 	EventDamaged    EventKind = "damaged"    // a snapshot failed verification
 	EventStoreLost  EventKind = "store-lost" // no store reachable

@@ -34,8 +34,13 @@ type AgentConfig struct {
 	Effort         string `json:"effort,omitempty"`           // auto, fast, small or none; empty: auto
 	Links          int    `json:"links,omitempty"`            // differences one after the other before a block stands alone; 0: 3
 
-	Store  string        `json:"store"` // URL; empty: found through Consul
-	Consul *ConsulConfig `json:"consul,omitempty"`
+	// What a checkpoint must reach to be called durable, and in how many other regions it is copied.
+	Durability Durability `json:"durability,omitempty"` // empty: DurabilityStore
+	Replicas   int        `json:"replicas,omitempty"`   // needs Consul, which knows the stores
+
+	Store   string        `json:"store"`              // URL; empty: found through Consul
+	KeyFile string        `json:"key_file,omitempty"` // key of encrypted stores; empty: $SPOTTER_KEY, and without that none
+	Consul  *ConsulConfig `json:"consul,omitempty"`
 
 	LogLevel string `json:"log_level"`
 }
@@ -47,3 +52,13 @@ type ConsulConfig struct {
 	Datacenter string `json:"datacenter,omitempty"`
 	Service    string `json:"service"` // service name of the stores; their URL is the service meta key "url"
 }
+
+// Durability is what events, answers and requests mean by durable.
+type Durability string
+
+// The levels. A request that is final waits for the store at least: the node is left.
+const (
+	DurabilityLocal      Durability = "local"      // on this node's disk, synced, whatever the task does to its files
+	DurabilityStore      Durability = "store"      // in one store
+	DurabilityReplicated Durability = "replicated" // in one store and in its replicas in other regions
+)

@@ -54,13 +54,21 @@ func (s spotter) setUp(dir string) []Command {
 
 func (s spotter) save(dir, _ string, f File) Command {
 	args := []string{s.binary, "save", f.Path, "--store", "file://" + repo(dir), "--lineage", "bench", "--step", step(f), "--json"}
-	return Command{Args: append(args, s.flags...)}
+	return Command{Args: append(args, s.flags...), Env: s.env(dir)}
+}
+
+// env keeps what the command remembers between calls within dir.
+func (spotter) env(dir string) []string {
+	return []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}
 }
 
 func (s spotter) restore(dir, to string, f File) (Command, string) {
-	return Command{Args: []string{
-		s.binary, "restore", "--store", "file://" + repo(dir), "--lineage", "bench", "--step", step(f), "--to", to, "--json",
-	}}, filepath.Join(to, filepath.Base(f.Path))
+	return Command{
+		Args: []string{
+			s.binary, "restore", "--store", "file://" + repo(dir), "--lineage", "bench", "--step", step(f), "--to", to, "--json",
+		},
+		Env: s.env(dir),
+	}, filepath.Join(to, filepath.Base(f.Path))
 }
 
 // savedJSON is what we need of what `checkpointer save --json` prints.
@@ -222,6 +230,17 @@ func flagNames(help string) []string {
 		}
 	}
 	return out
+}
+
+// hasCommand tells whether a help text lists a command of this name.
+func hasCommand(help, name string) bool {
+	_, commands, _ := strings.Cut(help, "Commands:")
+	for line := range strings.Lines(commands) {
+		if f := strings.Fields(line); len(f) > 0 && f[0] == name {
+			return true
+		}
+	}
+	return false
 }
 
 // peers are the other tools that are installed, and a note for each that is not.

@@ -19,8 +19,8 @@ var pageTemplate = template.Must(template.New("page").Parse(pageText))
 // page is what page.html is filled with.
 type page struct {
 	Report
-	Tables []Table
-	Plots  []plot
+	All   []Table
+	Plots []plot
 }
 
 // plot is one drawing: lines over the steps of a series, or points of cost against size.
@@ -161,7 +161,7 @@ func (r Report) writeHTML(path string) (err error) {
 		return fmt.Errorf("write the page: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := pageTemplate.Execute(f, page{r, r.tables(), plots(r.Summaries)}); err != nil {
+	if err := pageTemplate.Execute(f, page{r, r.allTables(), plots(r.Summaries)}); err != nil {
 		return fmt.Errorf("write the page: %w", err)
 	}
 	return nil

@@ -17,15 +17,15 @@ import (
 
 // Report is everything that was found, as --json prints it.
 type Report struct {
-	At          string           `json:"at"` // RFC 3339
-	Machine     Machine          `json:"machine"`
-	Notes       []string         `json:"notes"`
-	Goals       []Goal           `json:"goals"`
-	Fixed       map[string]Usage `json:"fixed"`
-	Summaries   []Summary        `json:"summaries"`
-	Runs        []Run            `json:"runs"`
-	contenders  []Contender
-	extraTables []Table
+	At         string           `json:"at"` // RFC 3339
+	Machine    Machine          `json:"machine"`
+	Notes      []string         `json:"notes"`
+	Goals      []Goal           `json:"goals"`
+	Fixed      map[string]Usage `json:"fixed"`
+	Summaries  []Summary        `json:"summaries"`
+	Runs       []Run            `json:"runs"`
+	Tables     []Table          `json:"tables"` // of what has no goals of its own
+	contenders []Contender
 }
 
 // Machine is what the figures depend on.
@@ -38,19 +38,24 @@ type Machine struct {
 
 type options struct {
 	binary, seriesDir, given, python, script, work, html string
-	series                                               []string
+	series, parts                                        []string
 	reps                                                 int
 	json, markdown, quiet                                bool
 }
 
+// allParts are the parts of the benchmark: peers on the series, coding in memory, restoring from an S3 server, handing
+// over, many snapshots.
+var allParts = []string{"series", "codec", "s3", "stall", "many"}
+
 func parseFlags(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var series string
+	var series, parts string
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.binary, "checkpointer", "bin/checkpointer", "our built command")
 	f.StringVar(&o.seriesDir, "series-dir", "", "folder of the series (default ${XDG_CACHE_HOME:-~/.cache}/spotter/series)")
 	f.StringVar(&series, "series", strings.Join(defaultSeries, ","), "comma-separated series; NAME.weights: its safetensors files")
+	f.StringVar(&parts, "parts", strings.Join(allParts, ","), "comma-separated parts of the benchmark")
 	f.StringVar(&o.given, "given", "", "folder of one more series, which is called given")
 	f.StringVar(&o.python, "python", "/usr/bin/python3", "Python with PyTorch, to make missing series")
 	f.StringVar(&o.script, "script", "checkpointer/bench/series/make_series.py", "the program that makes them")
@@ -71,6 +76,12 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	case o.json && o.markdown:
 		return o, errors.New("--json and --markdown exclude each other")
 	}
+	o.parts = strings.Split(parts, ",")
+	for _, p := range o.parts {
+		if !slices.Contains(allParts, p) {
+			return o, fmt.Errorf("--parts: there is no part %q; there are %s", p, strings.Join(allParts, ", "))
+		}
+	}
 	if series != "" {
 		o.series = strings.Split(series, ",")
 	}
@@ -78,6 +89,9 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == childWord {
+		return asChild(ctx, args[1:], stdout)
+	}
 	o, err := parseFlags(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -144,30 +158,81 @@ func compare(ctx context.Context, o options, log io.Writer) (Report, error) {
 	if err != nil {
 		return r, err
 	}
+	if slices.Contains(o.parts, "series") {
+		if err := r.withPeers(ctx, o, work, all, log); err != nil {
+			return r, err
+		}
+	}
+	return r, r.others(ctx, o, work, all, log)
+}
+
+// withPeers runs every contender on every series.
+func (r *Report) withPeers(ctx context.Context, o options, work string, all []Series, log io.Writer) (err error) {
 	q := Sequencer{Work: work, Contenders: r.contenders, Reps: o.reps, Log: log}
 	if r.Fixed, err = q.Fixed(ctx); err != nil {
-		return r, err
+		return err
 	}
 	dir, err := os.MkdirTemp(work, "bench-noise-")
 	if err != nil {
-		return r, err
+		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder in a folder for such
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	f, err := noise(filepath.Join(dir, "ckpt_1.bin"), 64<<20)
 	if err != nil {
-		return r, err
+		return err
 	}
-	all = append(all, Series{Name: "noise", Files: []File{f}})
-	for _, s := range all {
+	for _, s := range append(slices.Clone(all), Series{Name: "noise", Files: []File{f}}) {
 		runs, err := q.Run(ctx, s)
 		if err != nil {
-			return r, err
+			return err
 		}
 		r.Runs = append(r.Runs, runs...)
 	}
 	r.Summaries = summarize(r.Runs)
 	r.Goals = ratioGoals(r.Summaries, r.Fixed)
-	return r, nil
+	return nil
+}
+
+// others runs the parts that need no peer, or one of their own.
+func (r *Report) others(ctx context.Context, o options, work string, all []Series, log io.Writer) error {
+	add := func(goals []Goal, tables ...Table) {
+		r.Goals, r.Tables = append(r.Goals, goals...), append(r.Tables, tables...)
+	}
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{
+		{"codec", func() error {
+			goals, tables, err := codecGoals(ctx, all, o.reps, log)
+			add(goals, tables...)
+			return err
+		}},
+		{"s3", func() error {
+			goals, tables, err := remoteGoals(ctx, o.binary, work, all, o.reps, log)
+			add(goals, tables...)
+			return err
+		}},
+		{"stall", func() error {
+			t, err := stallTable(ctx, work, o.reps, log)
+			add(nil, t)
+			return err
+		}},
+		{"many", func() error {
+			goals, notes, err := manyGoals(ctx, o.binary, work, o.reps, log)
+			add(goals)
+			r.Notes = append(r.Notes, notes...)
+			return err
+		}},
+	} {
+		if !slices.Contains(o.parts, part.name) {
+			r.Notes = append(r.Notes, "not run: "+part.name)
+			continue
+		}
+		if err := part.run(); err != nil {
+			return fmt.Errorf("part %s: %w", part.name, err)
+		}
+	}
+	return nil
 }
 
 func (o options) workDir() (string, error) {
@@ -182,9 +247,13 @@ func (o options) workDir() (string, error) {
 	return work, os.MkdirAll(work, 0o755)
 }
 
-func (r Report) tables() []Table {
-	out := []Table{goalTable(r.Goals), peerTable(r.Summaries), fixedTable(r.contenders, r.Fixed)}
-	return slices.Concat(out, r.extraTables, seriesTables(r.Summaries))
+// allTables are what is printed, the goals first.
+func (r Report) allTables() []Table {
+	out := []Table{goalTable(r.Goals)}
+	if len(r.Summaries) > 0 {
+		out = append(out, peerTable(r.Summaries), fixedTable(r.contenders, r.Fixed))
+	}
+	return slices.Concat(out, r.Tables, seriesTables(r.Summaries))
 }
 
 func (r Report) print(o options, w io.Writer) error {
@@ -199,7 +268,7 @@ func (r Report) print(o options, w io.Writer) error {
 		fmt.Fprintf(w, "- %s\n", n)
 	}
 	fmt.Fprintln(w)
-	for _, t := range r.tables() {
+	for _, t := range r.allTables() {
 		show := t.text
 		if o.markdown {
 			show = t.markdown

@@ -12,10 +12,10 @@ import (
 
 // Table is what is printed: the first column is text, the others are numbers.
 type Table struct {
-	Title  string
-	Note   string
-	Header []string
-	Rows   [][]string
+	Title  string     `json:"title"`
+	Note   string     `json:"note,omitempty"`
+	Header []string   `json:"header"`
+	Rows   [][]string `json:"rows"`
 }
 
 // text writes t with aligned columns.

@@ -193,7 +193,7 @@ func (f *registerFlags) watch(ctx context.Context, w io.Writer, c *discovery.Con
 			if deaf = cerr != nil; deaf {
 				complain(w, cerr)
 			} else {
-				complain(w, errors.New("Consul answers again"))
+				complain(w, errors.New("the Consul agent answers again"))
 			}
 		}
 	}

@@ -130,10 +130,12 @@ func (f *watchFlags) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done(): // told to end before it had begun
 		return nil
+	default:
+		return f.session(ctx, cmd, conf, f.begin)
 	}
-	return f.session(ctx, cmd, conf, f.begin)
 }
 
 // session runs an agent until ctx is done, or, without begin, until it has saved what there is.
@@ -186,12 +188,9 @@ type watching struct {
 func (s *watching) up(life context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for life.Err() == nil { // if it has ended, Run says why
 		_, err := s.client.Status(life, 0, 0)
-		if err == nil || life.Err() != nil {
-			return nil // if it has ended, Run says why
-		}
-		if !api.IsGone(err) {
+		if err == nil || !api.IsGone(err) && life.Err() == nil {
 			return err
 		}
 		select {
@@ -199,6 +198,7 @@ func (s *watching) up(life context.Context) error {
 		case <-life.Done():
 		}
 	}
+	return nil
 }
 
 var errSuperseded = errors.New("a newer run has taken over the lineage: nothing more is saved here")

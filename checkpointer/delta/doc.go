@@ -101,5 +101,6 @@
 // weights. The frequency of a symbol is max(1, floor(weight * 4096 / W)). If the frequencies sum to less than 4,096 the
 // rest is added to the first symbol of the greatest weight. As long as they sum to more, the symbol of the greatest
 // frequency (of several the one that gave off last or has the greatest weight, else the first) gives off what is too
-// many, but at most half of its own, rounded down. A frequency of 4,096 becomes 4,095, and the next symbol (0 after 255) gets 1. A table without tokens has symbol 0 alone.
+// many, but at most half of its own, rounded down. A frequency of 4,096 becomes 4,095, and the next
+// symbol (0 after 255) gets 1. A table without tokens has symbol 0 alone.
 package delta

@@ -140,6 +140,9 @@ func (l *Layout) Encode() ([]byte, error) {
 
 // Parse reads what Encode wrote and refuses what it would not have written: a path outside the checkpoint, a size below zero.
 func Parse(b []byte) (*Layout, error) {
+	if err := checkSize(b); err != nil {
+		return nil, fmt.Errorf("layout: %w", err)
+	}
 	var in []wireEntry
 	if err := json.Unmarshal(b, &in); err != nil {
 		return nil, fmt.Errorf("decode layout: %w", err)
@@ -155,6 +158,35 @@ func Parse(b []byte) (*Layout, error) {
 		return nil, fmt.Errorf("layout: %w", err)
 	}
 	return l, nil
+}
+
+// checkSize counts what would take memory, before any is taken: an entry or a section takes many times the bytes that it
+// has at least in JSON.
+func checkSize(b []byte) error {
+	if len(b) > MaxBytes {
+		return fmt.Errorf("%d bytes exceed %d", len(b), MaxBytes)
+	}
+	entries, lists, values := 0, 0, 0
+	text := false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{':
+			entries++
+		case c == '[':
+			lists++
+		case c == ',':
+			values++
+		}
+	}
+	if entries > MaxEntries || lists > 1+MaxEntries+MaxSections || values > 5*MaxEntries+4*MaxSections {
+		return fmt.Errorf("more than %d entries or %d sections", MaxEntries, MaxSections)
+	}
+	return nil
 }
 
 func (l *Layout) check() error {

@@ -199,11 +199,17 @@ func appendPlace(out []Place, p Place) []Place {
 // tensors, how many such runs came before it in the file.
 func keysOf(l *Layout, step int64) [][]string {
 	out := make([][]string, len(l.Entries))
+	paths := map[string]int{}
 	for i, e := range l.Entries {
 		if e.Dir {
 			continue
 		}
 		base := stable(e.Path, step) + "\x00"
+		n := paths[base]
+		paths[base]++
+		if n > 0 { // two paths that differ only in this
+			base = fmt.Sprintf("%s%d\x00", base, n)
+		}
 		out[i] = make([]string, len(e.Sections))
 		names := map[string]int{}
 		nameless := 0

@@ -45,6 +45,8 @@ const (
 	MaxLinks = 64        // blocks that must be decoded before one
 	// MaxRaw is the most that a block may hold, in bytes.
 	MaxRaw = 8 * delta.MaxElems
+	// maxEncoded is more than any block has once it is encoded, in bytes.
+	maxEncoded = 2 * MaxRaw
 )
 
 // Sum is an XXH3-128, most significant byte first.
@@ -236,7 +238,7 @@ func ParseIndex(enc []byte, want Sum, body int64) (*Index, error) {
 	blocks := r.uint("blocks", uint64(len(enc)/smallest))
 	for i := range blocks {
 		d := Block{Off: off}
-		d.Len = r.uint("encoded bytes", uint64(body-off))
+		d.Len = r.uint("encoded bytes", uint64(min(body-off, maxEncoded)))
 		off += int64(d.Len)
 		d.Raw = r.uint("raw bytes", MaxRaw)
 		two := r.take("element and links", 2)

@@ -91,6 +91,10 @@ func (c *coder) same(places []layout.Place, d pack.Block) *address {
 	return nil
 }
 
+// wantedSteps is how many blocks a restore may have to decode for one, at most, however many small tensors from however
+// many blocks it is coded against.
+const wantedSteps = 64
+
 // base says what a block may be coded against: its earlier self in the parent; or, where that has as many links as are
 // allowed, the block that stands alone at the other end of the chain. The decay of a difference with distance is what the
 // encoder then measures: once it does not pay, the block stands alone itself.
@@ -98,10 +102,18 @@ func (c *coder) base(places []layout.Place, n int) (out []basePiece, links int) 
 	if len(places) == 0 {
 		return nil, 0
 	}
-	for _, p := range places {
-		a := c.e.parent.view.blocks[p.Block]
+	v := c.e.parent.view
+	steps := 0
+	for i, p := range places {
+		a := v.blocks[p.Block]
 		links = max(links, c.desc(a).Links+1)
 		out = append(out, basePiece{at: a, off: p.Off, len: p.Len})
+		if (i == 0 || a != out[i-1].at) && steps <= wantedSteps {
+			steps += v.steps(a, wantedSteps)
+		}
+	}
+	if steps > wantedSteps { // tensors from all over the place
+		return nil, 0
 	}
 	if links <= c.e.opts.links() {
 		return out, links
@@ -112,31 +124,41 @@ func (c *coder) base(places []layout.Place, n int) (out []basePiece, links int) 
 	a := out[0].at
 	for c.desc(a).Links > 0 {
 		d := c.desc(a)
-		ix := c.e.parent.view.packs[a.pack]
 		if len(d.Base) != 1 || d.Base[0].Off != 0 || d.Base[0].Len != n {
 			return nil, 0
 		}
-		a = address{ix.Packs[d.Base[0].Pack], d.Base[0].Block}
-		if other := c.e.parent.view.packs[a.pack]; other == nil || a.block >= len(other.Blocks) || other.Blocks[a.block].Raw != n {
+		next := address{v.packs[a.pack].Packs[d.Base[0].Pack], d.Base[0].Block}
+		if !v.mayUse(a, next) || c.desc(next).Raw != n {
 			return nil, 0
 		}
+		a = next
 	}
 	return []basePiece{{at: a, len: n}}, 1
 }
 
 // reference returns the bytes of a base; nil if they are damaged in the store.
 func (c *coder) reference(ctx context.Context, buf *buffers, places []layout.Place, base []basePiece, n int) ([]byte, error) {
+	if cap(buf.ref) < n { // it was changed for a smaller one, below
+		buf.ref = make([]byte, n)
+	}
 	buf.ref = buf.ref[:n]
 	at := 0
+	var b []byte
 	for i, p := range base {
-		own := c.e.parent.view.blocks[places[i].Block]
-		b, err := c.parentBlock(ctx, places[i].Block, own == p.at, p.at)
-		var d *DamageError
-		if errors.As(err, &d) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
+		if i == 0 || p.at != base[i-1].at {
+			if i > 0 {
+				c.decoder.free(b)
+			}
+			own := c.e.parent.view.blocks[places[i].Block]
+			var err error
+			b, err = c.parentBlock(ctx, places[i].Block, own == p.at, p.at)
+			var d *DamageError
+			if errors.As(err, &d) {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		if p.len == n && len(b) == n {
 			c.decoder.free(buf.ref)
@@ -144,8 +166,8 @@ func (c *coder) reference(ctx context.Context, buf *buffers, places []layout.Pla
 			return b, nil
 		}
 		at += copy(buf.ref[at:], b[p.off:p.off+p.len])
-		c.decoder.free(b)
 	}
+	c.decoder.free(b)
 	return buf.ref, nil
 }
 

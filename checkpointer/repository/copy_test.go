@@ -224,10 +224,14 @@ func TestCopyResume(t *testing.T) {
 		packs, err := f.List(t.Context(), "lineages/l/@packs/")
 		must.NoError(t, err)
 		g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
-		must.NoError(t, err)
-		must.EqOp(t, 0, g.Packs)
-		if len(packs) > 0 {
-			must.Eq(t, []string{list[0].ID}, g.Copies)
+		if errors.Is(err, repository.ErrClaiming) { // an epoch came over, and not yet what its writer saw: as if it were being claimed
+			must.SliceEmpty(t, packs)
+		} else {
+			must.NoError(t, err)
+			must.EqOp(t, 0, g.Packs)
+			if len(packs) > 0 {
+				must.Eq(t, []string{list[0].ID}, g.Copies)
+			}
 		}
 		again, err := repository.Open(t.Context(), f, false)
 		must.NoError(t, err)

@@ -2,6 +2,7 @@ package repository_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,7 +19,7 @@ import (
 )
 
 // histories is how many random histories a normal run tries; SPOTTER_SOAK=N asks for N.
-const histories = 2000
+const histories = 500
 
 // history is one life of a repository on a disk that crashes. Everything follows from its seed.
 type history struct {
@@ -28,6 +29,8 @@ type history struct {
 	// durable is what was reported durable: lineage to snapshot to content.
 	durable map[string]map[string]memory
 	next    int64 // step
+	resume  bool  // writers may go on in an epoch that was claimed before
+	keep    int   // of the newest snapshots, when garbage is collected; 0: it never is
 	log     []string
 }
 
@@ -72,12 +75,15 @@ func (h *history) live(lineage string, steps int) {
 		h.note("open: %v", err)
 		return
 	}
-	w, err := r.Claim(context.Background(), lineage, "test", noon)
+	w, err := h.writer(r, lineage)
 	if err != nil {
 		h.note("claim %s: %v", lineage, err)
 		return
 	}
 	for range steps {
+		if h.keep > 0 && h.rand.IntN(2) == 0 && !h.collect(r, lineage) {
+			return
+		}
 		h.next++
 		c := h.checkpoint()
 		p, err := w.Publish(context.Background(), h.next, c, noon)
@@ -91,6 +97,34 @@ func (h *history) live(lineage string, steps int) {
 		h.durable[lineage][p.ID] = c
 		h.note("durable %s %s", lineage, p.ID)
 	}
+}
+
+// writer claims an epoch, or goes on in the newest one as after a restart.
+func (h *history) writer(r *repository.Repository, lineage string) (*repository.Writer, error) {
+	if h.resume && h.rand.IntN(3) == 0 {
+		list, err := r.Snapshots(context.Background(), lineage)
+		if err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			return r.Resume(lineage, list[0].Epoch), nil
+		}
+	}
+	return r.Claim(context.Background(), lineage, "test", noon)
+}
+
+// collect collects garbage and tells whether that went well.
+func (h *history) collect(r *repository.Repository, lineage string) bool {
+	g, err := r.Collect(context.Background(), lineage, repository.Retention{Last: h.keep}, false)
+	if errors.Is(err, repository.ErrClaiming) {
+		return true // somebody died while claiming
+	}
+	if err != nil {
+		h.note("collect %s: %v", lineage, err)
+		return false
+	}
+	h.note("collected %s: %v and %d packs", lineage, g.Snapshots, g.Packs)
+	return true
 }
 
 func (h *history) failf(format string, args ...any) {
@@ -128,7 +162,16 @@ func (h *history) check() {
 		for id, c := range want {
 			s, ok := found[id]
 			if !ok {
-				h.failf("durable snapshot %s of %s is gone", id, lineage)
+				newer := 0
+				for other := range found {
+					if other > id { // in the order of epochs and steps
+						newer++
+					}
+				}
+				if h.keep == 0 || newer < h.keep {
+					h.failf("durable snapshot %s of %s is gone, %d are newer", id, lineage, newer)
+				}
+				continue
 			}
 			h.same(r, s, c)
 		}
@@ -192,6 +235,7 @@ func TestCrashRandom(t *testing.T) {
 		h := newHistory(t, seed)
 		h.note("seed %d", seed)
 		survive := []float64{0, 0.2, 0.5, 0.8, 1}[h.rand.IntN(5)]
+		h.keep, h.resume = h.rand.IntN(4), true
 		for range 2 + h.rand.IntN(4) {
 			h.disk.CrashAt(1 + h.rand.IntN(80))
 			h.live([]string{"a", "a/b"}[h.rand.IntN(2)], 1+h.rand.IntN(3))
@@ -199,6 +243,7 @@ func TestCrashRandom(t *testing.T) {
 		}
 		h.crash(false, survive)
 		h.check()
+		h.resume = false
 		h.live("a", 1) // a retried publication succeeds
 		if len(h.durable["a"]) == 0 {
 			h.failf("nothing can be published after the crash")
@@ -218,25 +263,26 @@ func TestCrashRandom(t *testing.T) {
 
 // TestCrashEverywhere crashes one history at each of its effects, by kill and by crash, and again right after.
 func TestCrashEverywhere(t *testing.T) {
-	for _, kill := range []bool{false, true} {
-		for _, survive := range []float64{0, 0.5, 1} {
-			for n := 1; ; n++ {
-				h := newHistory(t, 42)
-				h.live("a", 1)
-				h.disk.CrashAt(n)
-				h.live("a", 2)
-				over := len(h.durable["a"]) == 3
-				h.crash(kill, survive)
-				h.live("a/b", 1) // relies on objects that the dead may have left
-				h.crash(false, 0)
-				h.check()
-				if len(h.durable["a/b"]) != 1 {
-					h.failf("effect %d: nothing can be published after the crash", n)
-				}
-				if over {
-					must.Greater(t, 20, n)
-					break
-				}
+	for _, c := range []struct {
+		kill    bool
+		survive float64
+	}{{kill: true}, {survive: 0}, {survive: 0.5}, {survive: 1}} {
+		for n := 1; ; n++ {
+			h := newHistory(t, 42)
+			h.live("a", 1)
+			h.disk.CrashAt(n)
+			h.live("a", 2)
+			over := len(h.durable["a"]) == 3
+			h.crash(c.kill, c.survive)
+			h.live("a/b", 1) // relies on objects that the dead may have left
+			h.crash(false, 0)
+			h.check()
+			if len(h.durable["a/b"]) != 1 {
+				h.failf("effect %d: nothing can be published after the crash", n)
+			}
+			if over {
+				must.Greater(t, 20, n)
+				break
 			}
 		}
 	}

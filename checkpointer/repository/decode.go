@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/pack"
@@ -16,7 +17,11 @@ type decoder struct {
 	windows *windows
 	codec   *delta.Decoder
 	spare   [][]byte
+	steps   int // blocks that may still be decoded for the present one
 }
+
+// maxSteps bounds the blocks that are decoded for one. Writers stay far below.
+const maxSteps = 16 * wantedSteps
 
 func newDecoder(v *view, w *windows) *decoder {
 	return &decoder{view: v, windows: w, codec: delta.NewDecoder()}
@@ -33,7 +38,7 @@ func (d *decoder) buffer(n int) []byte {
 			return b[:n]
 		}
 	}
-	return make([]byte, n, max(n, 512<<10))
+	return make([]byte, n, 1<<bits.Len(uint(max(n, 4<<10)-1)))
 }
 
 // free gives a buffer back.
@@ -41,6 +46,7 @@ func (d *decoder) free(b []byte) { d.spare = append(d.spare, b) }
 
 // block returns the raw bytes of a block, verified. A *DamageError tells that they are not what was saved.
 func (d *decoder) block(ctx context.Context, a address) ([]byte, error) {
+	d.steps = maxSteps
 	return d.linked(ctx, a, pack.MaxLinks)
 }
 
@@ -51,6 +57,9 @@ func (d *decoder) linked(ctx context.Context, a address, links int) ([]byte, err
 	desc := &ix.Blocks[a.block]
 	if desc.Links > links {
 		return nil, d.view.damaged(key, fmt.Errorf("block %d has more links than what refers to it allows", a.block))
+	}
+	if d.steps--; d.steps < 0 {
+		return nil, d.view.damaged(key, fmt.Errorf("more than %d blocks must be decoded for one", maxSteps))
 	}
 	var ref []byte
 	if len(desc.Base) > 0 {
@@ -86,22 +95,30 @@ func (d *decoder) linked(ctx context.Context, a address, links int) ([]byte, err
 func (d *decoder) base(ctx context.Context, ix *pack.Index, key string, a address, desc *pack.Block) ([]byte, error) {
 	out := d.buffer(desc.Raw)
 	at := 0
-	for _, p := range desc.Base {
+	var last address
+	var b []byte
+	for i, p := range desc.Base {
 		name := ix.Packs[p.Pack]
 		other := d.view.packs[name]
 		if other == nil || p.Block >= len(other.Blocks) || p.Off+p.Len > other.Blocks[p.Block].Raw {
 			return nil, d.view.damaged(key, fmt.Errorf("block %d refers to bytes that do not exist in pack %s", a.block, name))
 		}
-		b, err := d.linked(ctx, address{name, p.Block}, desc.Links-1)
-		if err != nil {
-			return nil, err
+		if from := (address{name, p.Block}); i == 0 || from != last {
+			if i > 0 {
+				d.free(b)
+			}
+			var err error
+			if b, err = d.linked(ctx, from, desc.Links-1); err != nil {
+				return nil, err
+			}
+			last = from
 		}
 		if p.Len == desc.Raw && p.Off == 0 && len(b) == desc.Raw {
 			d.free(out)
 			return b, nil
 		}
 		at += copy(out[at:], b[p.Off:p.Off+p.Len])
-		d.free(b)
 	}
+	d.free(b)
 	return out, nil
 }

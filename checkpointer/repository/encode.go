@@ -125,8 +125,13 @@ type task struct {
 // buffers are what a worker needs for one block.
 type buffers struct{ cur, ref, enc []byte }
 
-func newBuffers() *buffers {
-	return &buffers{make([]byte, layout.BlockBytes), make([]byte, layout.BlockBytes), make([]byte, 0, codedBytes)}
+// newBuffers makes buffers for blocks of up to largest bytes.
+func newBuffers(largest int) *buffers {
+	enc := codedBytes
+	if largest < codedBytes/4 {
+		enc = 2 * largest
+	}
+	return &buffers{make([]byte, largest), make([]byte, largest), make([]byte, 0, enc)}
 }
 
 // run codes all blocks in the order of the plan, fills packs with them and uploads those.
@@ -139,9 +144,13 @@ func (e *encoding) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	todo := make(chan *task)
 	ordered := make(chan *task, 2*workers)
-	free := make(chan *buffers, 2*workers+2)
+	largest := 0
+	for _, b := range e.plan {
+		largest = max(largest, b.Len)
+	}
+	free := make(chan *buffers, min(2*workers+2, len(e.plan)))
 	for range cap(free) {
-		free <- newBuffers()
+		free <- newBuffers(largest)
 	}
 	g.Go(func() error { // hands out the blocks
 		defer close(todo)

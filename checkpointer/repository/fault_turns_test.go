@@ -225,3 +225,14 @@ func small(step int64) memory {
 		"note":              fmt.Sprintf("step %d", step),
 	}}
 }
+
+// object is the content of an object.
+func object(t *testing.T, s store.Store, key string) []byte {
+	t.Helper()
+	rc, err := s.Get(t.Context(), key)
+	must.NoError(t, err)
+	b, err := io.ReadAll(rc)
+	must.NoError(t, err)
+	must.NoError(t, rc.Close())
+	return b
+}

@@ -236,7 +236,7 @@ func TestGangSuperseded(t *testing.T) {
 				break
 			}
 			if n++; first == 1 && n > 15 { // the claim's own calls are the first
-				n += stride(12) - 1
+				n += stride(30) - 1
 			}
 		}
 	}
@@ -248,9 +248,9 @@ func TestGangCollected(t *testing.T) {
 	from := begun(t, [2]int{0, 3}, [2]int{1, 3}) // step 2 is what is collected, or else completed
 	kept, removed := 0, 0
 	for first := range 2 {
-		for n := 1; ; n += stride(6) {
+		for n := 1; ; n += stride(8) {
 			most := 0
-			for m := 1 + n%stride(9); ; m += stride(9) {
+			for m := 1 + n%stride(13); ; m += stride(13) {
 				g := &gangScene{t: t}
 				total := g.play(from, spells(first, n, m), g.saves(1, 1, 2), g.collects)
 				if g.complete["00000001-000000000002"] {

@@ -109,6 +109,7 @@ var ErrClaiming = errors.New("a writer is claiming the lineage at the moment, no
 //
 //	collector                              writer
 //	lists the packs: only these may go     creates its intent, which names the snapshot it relies on
+//	makes sure of what it keeps
 //	announces each removal                 looks whether that one is being removed; if so it takes another
 //	lists the intents                      makes packs
 //	lists the snapshots                    creates the manifest
@@ -175,15 +176,23 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 	if err := c.keep(ctx, list, keep, pinned); err != nil {
 		return nil, err
 	}
+	var kept []Snapshot
 	for _, s := range list {
 		if c.garbage.Kept[s.ID] == "" {
 			c.doomed[s.ID] = true
+		} else {
+			kept = append(kept, s.Parts()...)
 		}
 	}
 	if busy, err := c.copies(ctx, dry); err != nil || busy {
 		return c.garbage, err
 	}
 	if !dry {
+		if len(c.doomed) > 0 {
+			if err := r.endure(ctx, kept); err != nil {
+				return nil, err
+			}
+		}
 		if err := c.announce(ctx, keep); err != nil {
 			return nil, err
 		}
@@ -207,6 +216,40 @@ func (c *collection) copies(ctx context.Context, dry bool) (bool, error) {
 	var err error
 	c.garbage.Copies, err = c.repo.unfinished(ctx, c.garbage.Lineage, !dry)
 	return len(c.garbage.Copies) > 0, err
+}
+
+// errProbe is what the content of an object that is not to be created ends with.
+var errProbe = errors.New("nothing is to be created")
+
+// failing is a reader that fails.
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errProbe }
+
+// endure makes sure that snapshots survive a crash of the machine before others are removed in their favour: their writer
+// may have died after the manifest could be seen and before it was durable. The store's Put says so of what exists, and
+// creates nothing when its reader fails. A store that reads first, as one behind a network does, has nothing that can be
+// seen and may yet be lost.
+func (r *Repository) endure(ctx context.Context, list []Snapshot) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallelReads)
+	for _, s := range list {
+		g.Go(func() error {
+			key := manifestKey(s.Lineage, s.ID)
+			_, err := r.store.Put(ctx, key, failing{})
+			if errors.Is(err, store.ErrExists) {
+				return nil
+			}
+			if errors.Is(err, errProbe) {
+				_, err = r.store.Stat(ctx, key)
+			}
+			if errors.Is(err, store.ErrNotFound) {
+				err = fmt.Errorf("snapshot %s was removed meanwhile, nothing else was: %w", s.ID, ErrNoSnapshot)
+			}
+			return err
+		})
+	}
+	return g.Wait()
 }
 
 // settled tells whether the newest claim is complete.
@@ -452,10 +495,18 @@ func openSaves(lineage string, keys []object, claims sighted) (working, relied m
 }
 
 // remove deletes manifests, then packs, then the announcements, so that a crash at any point leaves what the next
-// collection goes on with.
+// collection goes on with. Manifests that are gone already are deleted too: a collection that died may have removed them
+// without making that durable, and they must not come back after their packs have gone.
 func (c *collection) remove(ctx context.Context, snapshots, packs []string) error {
 	lineage, s := c.garbage.Lineage, c.repo.store
-	for _, id := range snapshots {
+	for id := range c.doomed {
+		if !slices.Contains(c.garbage.Busy, id) {
+			snapshots = append(snapshots, id)
+		}
+	}
+	snapshots = append(snapshots, c.announced...)
+	slices.Sort(snapshots)
+	for _, id := range slices.Compact(snapshots) {
 		if err := s.Delete(ctx, manifestKey(lineage, id)); err != nil {
 			return err
 		}

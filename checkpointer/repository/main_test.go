@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // noon is the time of every snapshot in these tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// memory is a checkpoint in memory: a directory of files by path.
+// memory is a checkpoint in memory: a directory of files by path; a path with a slash at its end is a directory.
 type memory struct {
 	name  string
 	files map[string]string
@@ -42,6 +42,10 @@ func (m memory) Name() string { return m.name }
 func (m memory) Entries() []repository.Entry {
 	out := []repository.Entry{{Dir: true, Mode: 0o755}}
 	for _, p := range slices.Sorted(maps.Keys(m.files)) {
+		if dir, ok := strings.CutSuffix(p, "/"); ok {
+			out = append(out, repository.Entry{Path: dir, Dir: true, Mode: 0o755})
+			continue
+		}
 		out = append(out, repository.Entry{Path: p, Mode: 0o644, Size: int64(len(m.files[p]))})
 	}
 	return out

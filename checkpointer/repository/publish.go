@@ -180,8 +180,10 @@ func (e *encoding) finish() {
 		}
 		seen[a] = true
 		e.addPack(old(a.pack))
-		for _, b := range ix.Blocks[a.block].Base {
-			follow(address{ix.Packs[b.Pack], b.Block})
+		for _, p := range ix.Blocks[a.block].Base {
+			if b := (address{ix.Packs[p.Pack], p.Block}); e.parent.view.mayUse(a, b) {
+				follow(b)
+			}
 		}
 	}
 	for _, a := range slices.Concat(e.head, e.blocks) {

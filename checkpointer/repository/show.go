@@ -217,7 +217,7 @@ func (v *view) sources() []SourcePart {
 		}
 		for _, p := range ix.Blocks[a.block].Base {
 			b := address{ix.Packs[p.Pack], p.Block}
-			if _, ok := v.refs[b.pack]; !ok || seen[b] {
+			if seen[b] || !v.mayUse(a, b) {
 				continue
 			}
 			seen[b] = true

@@ -154,6 +154,9 @@ func (v *view) resolve(ctx context.Context) (err error) {
 	if v.layout, err = layout.Parse(b); err != nil {
 		return v.damaged(packKey(v.snapshot.Lineage, v.head[0].pack), err)
 	}
+	if err := v.covers(); err != nil {
+		return v.damaged(key, err)
+	}
 	v.plan = layout.Plan(v.layout)
 	if err := v.fits(); err != nil {
 		return v.damaged(key, err)
@@ -163,6 +166,19 @@ func (v *view) resolve(ctx context.Context) (err error) {
 
 func (v *view) damaged(object string, err error) error {
 	return damage(v.snapshot.ID, v.snapshot.Step, object, err.Error())
+}
+
+// covers tells whether there are as many bytes in the blocks as in the layout, so that the plan is not larger than what is
+// there to be planned.
+func (v *view) covers() error {
+	var n int64
+	for _, a := range v.blocks {
+		n += int64(v.packs[a.pack].Blocks[a.block].Raw)
+	}
+	if raw := v.layout.RawBytes(); raw != n {
+		return fmt.Errorf("its blocks have %d bytes, the layout has %d", n, raw)
+	}
+	return nil
 }
 
 // fits tells whether the manifest's blocks are those of the plan.
@@ -184,23 +200,53 @@ func (v *view) fits() error {
 // addresses spreads runs out and checks that their blocks exist.
 func (v *view) addresses(runs []Run) ([]address, error) {
 	var out []address
+	limit := 0
+	for _, ix := range v.packs {
+		limit += len(ix.Blocks)
+	}
 	for _, r := range runs {
 		name := v.manifest.Packs[r[0]].Name
 		if r[1]+r[2] > len(v.packs[name].Blocks) {
 			return nil, fmt.Errorf("blocks %d to %d are not in pack %s", r[1], r[1]+r[2]-1, name)
 		}
+		if len(out)+r[2] > limit { // none occurs twice
+			return nil, fmt.Errorf("more than the %d blocks of its packs", limit)
+		}
 		for i := range r[2] {
 			out = append(out, address{name, r[1] + i})
-		}
-		if len(out) > maxBlocks {
-			return nil, fmt.Errorf("more than %d blocks", maxBlocks)
 		}
 	}
 	return out, nil
 }
 
-// maxBlocks bounds the blocks of one snapshot: 512 KiB each, that is 32 TiB.
-const maxBlocks = 1 << 26
+// steps counts the blocks that must be decoded for one, with itself; what it counts beyond limit is not exact. A block that
+// is decoded for several pieces in a row counts once.
+func (v *view) steps(a address, limit int) int {
+	ix := v.packs[a.pack]
+	if ix == nil || a.block >= len(ix.Blocks) {
+		return limit + 1
+	}
+	n := 1
+	var last address
+	for i, p := range ix.Blocks[a.block].Base {
+		b := address{ix.Packs[p.Pack], p.Block}
+		if i > 0 && b == last {
+			continue
+		}
+		last = b
+		if n > limit || !v.mayUse(a, b) {
+			return limit + 1
+		}
+		n += v.steps(b, limit-n)
+	}
+	return n
+}
+
+// mayUse tells whether a block may refer to another: to one that exists and has fewer links, so that there is an end.
+func (v *view) mayUse(from, to address) bool {
+	ix, base := v.packs[from.pack], v.packs[to.pack]
+	return base != nil && to.block < len(base.Blocks) && base.Blocks[to.block].Links < ix.Blocks[from.block].Links
+}
 
 // readLayout returns the bytes of the layout.
 func (v *view) readLayout(ctx context.Context) ([]byte, error) {

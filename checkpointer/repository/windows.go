@@ -100,7 +100,7 @@ func (w *windows) bytes(ctx context.Context, name string, b *pack.Block) (enc []
 	select {
 	case <-win.done:
 	case <-ctx.Done():
-		w.release(k)
+		w.release(k, win)
 		return nil, nil, ctx.Err()
 	}
 	if win.err != nil {
@@ -110,10 +110,10 @@ func (w *windows) bytes(ctx context.Context, name string, b *pack.Block) (enc []
 	}
 	at := int(b.Off - start)
 	if at+b.Len > len(win.data) {
-		w.release(k)
+		w.release(k, win)
 		return nil, nil, errShortObject
 	}
-	return win.data[at : at+b.Len], func() { w.release(k) }, nil
+	return win.data[at : at+b.Len], func() { w.release(k, win) }, nil
 }
 
 // use counts the caller as a user of the window at an offset, which is read if it is not there, as is the next one.
@@ -148,12 +148,11 @@ func (w *windows) read(ctx context.Context, k windowKey) *window {
 	return win
 }
 
-// release ends a use.
-func (w *windows) release(k windowKey) {
+// release ends a use. A window that was dropped meanwhile is nobody's any more.
+func (w *windows) release(k windowKey, win *window) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	win := w.open[k]
-	if win == nil {
+	if w.open[k] != win {
 		return
 	}
 	if win.users--; win.users == 0 {

@@ -30,23 +30,38 @@ type Meta struct {
 // Staged is one checkpoint in the stage.
 type Staged struct {
 	Meta
-	Seq   uint64 // order of staging
-	tree  *Tree
-	stats []Stat
+	Seq    uint64 // order of staging
+	Synced bool   // it survives a crash of the machine, and no write to the original's files reaches it: see Harden
+	tree   *Tree
+	stats  []Stat
 }
 
-// Stage is a directory of staged checkpoints: SEQ/data/NAME and, written last, SEQ/staged.json.
+// Stage is a directory of staged checkpoints: SEQ/data/NAME or SEQ/own/NAME and, written last, SEQ/staged.json.
 type Stage struct {
 	dir  string
 	next uint64
 }
 
 // record is staged.json. What is staged is not synced, as that would cost O(bytes): after a crash of the machine, told by
-// another boot, it is dropped. Nobody was told that it is durable.
+// another boot, it is dropped, unless it was hardened. Of the other nobody was told that it is durable.
 type record struct {
 	Meta
-	Boot  string `json:"boot"`
-	Stats []Stat `json:"stats"`
+	Boot   string `json:"boot"`
+	Stats  []Stat `json:"stats"`
+	Synced bool   `json:"synced,omitempty"` // it is in ownDir
+}
+
+// Directories of the files of a staged checkpoint: as it was staged, and once it was hardened.
+const (
+	dataDir = "data"
+	ownDir  = "own"
+)
+
+func (r record) dir() string {
+	if r.Synced {
+		return ownDir
+	}
+	return dataDir
 }
 
 // bootID names the machine's present boot (random(4)).
@@ -103,14 +118,14 @@ func (s *Stage) load(seq uint64) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Boot != boot {
+	if r.Boot != boot && !r.Synced {
 		return nil, fmt.Errorf("staged in another boot, %s", r.Boot)
 	}
-	t, err := Scan(filepath.Join(s.path(seq), "data"), r.Name)
+	t, err := Scan(filepath.Join(s.path(seq), r.dir()), r.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &Staged{Meta: r.Meta, Seq: seq, tree: t, stats: r.Stats}, nil
+	return &Staged{Meta: r.Meta, Seq: seq, Synced: r.Synced, tree: t, stats: r.Stats}, nil
 }
 
 // Add stages the checkpoint t. It costs O(number of files) where the file system can clone or link, else O(bytes).
@@ -126,30 +141,7 @@ func (s *Stage) Add(t *Tree, m Meta) (*Staged, error) {
 }
 
 func (s *Stage) add(seq uint64, t *Tree, m Meta) (*Staged, error) {
-	data := filepath.Join(s.path(seq), "data")
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		return nil, err
-	}
-	for _, f := range t.stats {
-		dst := filepath.Join(data, t.name, f.Path)
-		if f.Mode.IsDir() {
-			if err := os.Mkdir(dst, 0o700); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err := copyFile(t.dir, filepath.Join(t.name, f.Path), dst, f); err != nil {
-			return nil, err
-		}
-	}
-	for _, f := range slices.Backward(t.stats) {
-		if f.Mode.IsDir() {
-			if err := os.Chmod(filepath.Join(data, t.name, f.Path), f.Mode.Perm()|0o700); err != nil {
-				return nil, err
-			}
-		}
-	}
-	staged, err := Scan(data, t.name)
+	staged, err := place(t, filepath.Join(s.path(seq), dataDir), true)
 	if err != nil {
 		return nil, err
 	}
@@ -157,23 +149,106 @@ func (s *Stage) add(seq uint64, t *Tree, m Meta) (*Staged, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
 	}
-	boot, err := bootID()
-	if err != nil {
-		return nil, err
-	}
-	b, err := json.Marshal(record{Meta: m, Boot: boot, Stats: staged.stats})
-	if err != nil {
-		return nil, err
-	}
-	if err := WriteFile(filepath.Join(s.path(seq), recordName), b); err != nil {
-		return nil, err
-	}
-	return &Staged{Meta: m, Seq: seq, tree: staged, stats: staged.stats}, nil
+	st := &Staged{Meta: m, Seq: seq, tree: staged, stats: staged.stats}
+	return st, s.record(st)
 }
 
-// copyFile makes dst the content of dir/name: by FICLONE, which shares blocks; by link(2), which survives deletion and
-// replacement of the name and lets Check see a write in place; by copying.
-func copyFile(dir, name, dst string, want Stat) (err error) {
+// place copies a checkpoint into a directory, which it makes.
+func place(t *Tree, dir string, link bool) (*Tree, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	for _, f := range t.stats {
+		dst := filepath.Join(dir, t.name, f.Path)
+		if f.Mode.IsDir() {
+			if err := os.Mkdir(dst, 0o700); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := copyFile(t.dir, filepath.Join(t.name, f.Path), dst, f, link); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range slices.Backward(t.stats) {
+		if f.Mode.IsDir() {
+			if err := os.Chmod(filepath.Join(dir, t.name, f.Path), f.Mode.Perm()|0o700); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return Scan(dir, t.name)
+}
+
+// record writes staged.json.
+func (s *Stage) record(st *Staged) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(record{Meta: st.Meta, Boot: boot, Stats: st.stats, Synced: st.Synced})
+	if err != nil {
+		return err
+	}
+	return WriteFile(filepath.Join(s.path(st.Seq), recordName), b)
+}
+
+// Harden makes a staged checkpoint survive a crash of the machine and every write to the original's files, and returns what
+// takes its place; the files of the old one are gone then. It costs O(bytes). ErrChanged tells that it was overwritten
+// already.
+func (s *Stage) Harden(st *Staged) (*Staged, error) {
+	out, err := s.harden(st)
+	if err != nil {
+		return nil, fmt.Errorf("harden staged %s: %w", st.Name, err)
+	}
+	return out, nil
+}
+
+func (s *Stage) harden(st *Staged) (*Staged, error) {
+	dir := filepath.Join(s.path(st.Seq), ownDir)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	tree, err := place(st.tree, dir, false)
+	if err == nil {
+		err = st.Source().Check()
+	}
+	if err == nil {
+		err = tree.sync()
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if err := errors.Join(syncPath(s.dir), syncPath(s.path(st.Seq))); err != nil {
+		return nil, err
+	}
+	out := &Staged{Meta: st.Meta, Seq: st.Seq, Synced: true, tree: tree, stats: tree.stats}
+	if err := s.record(out); err != nil {
+		return nil, err
+	}
+	return out, os.RemoveAll(filepath.Join(s.path(st.Seq), dataDir))
+}
+
+func (t *Tree) sync() error {
+	for _, f := range t.stats {
+		if err := syncPath(filepath.Join(t.dir, t.name, f.Path)); err != nil {
+			return err
+		}
+	}
+	return syncPath(t.dir)
+}
+
+func syncPath(p string) error {
+	f, err := os.Open(p)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// copyFile makes dst the content of dir/name: by FICLONE, which shares blocks; by link(2), if that is wanted, which survives
+// deletion and replacement of the name and lets Check see a write in place; by copying.
+func copyFile(dir, name, dst string, want Stat, link bool) (err error) {
 	src, err := openBeneath(dir, name)
 	if err != nil {
 		return asChanged(err)
@@ -195,9 +270,11 @@ func copyFile(dir, name, dst string, want Stat) (err error) {
 	if err := errors.Join(out.Close(), os.Remove(dst)); err != nil {
 		return err
 	}
-	err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", src.Fd()), unix.AT_FDCWD, dst, unix.AT_SYMLINK_FOLLOW)
-	if err == nil {
-		return nil
+	if link {
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", src.Fd()), unix.AT_FDCWD, dst, unix.AT_SYMLINK_FOLLOW)
+		if err == nil {
+			return nil
+		}
 	}
 	out, err = os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, want.Mode.Perm())
 	if err != nil {
@@ -251,9 +328,5 @@ func WriteFile(path string, b []byte) (err error) {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncPath(filepath.Dir(path))
 }

@@ -59,11 +59,13 @@ func (f *File) URL() string { return (&url.URL{Scheme: "file", Path: f.root}).St
 // mkdir makes one directory and syncs its parent; one that exists is fine. It is synced too, once: whoever made it may have
 // died before doing so.
 func (f *File) mkdir(dir string) error {
-	err := f.fs.Mkdir(dir)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	made := true
+	if err := f.fs.Mkdir(dir); errors.Is(err, fs.ErrExist) {
+		made = false
+	} else if err != nil {
 		return err
 	}
-	if _, ok := f.synced.Load(dir); ok && err != nil {
+	if _, ok := f.synced.Load(dir); ok && !made {
 		return nil
 	}
 	if err := f.fs.SyncDir(filepath.Dir(dir)); err != nil {

@@ -200,3 +200,5 @@ func TestAccount(t *testing.T) {
 		})
 	}
 }
+
+func TestReadme(t *testing.T) { storetest.Documented(t, "azblob") }

@@ -180,3 +180,5 @@ func TestNoKey(t *testing.T) {
 	must.ErrorIs(t, err, store.ErrCredentials)
 	must.ErrorContains(t, err, "set COS_SECRET_ID")
 }
+
+func TestReadme(t *testing.T) { storetest.Documented(t, "cos") }

@@ -256,3 +256,5 @@ func TestNoCredentials(t *testing.T) {
 	must.ErrorIs(t, err, store.ErrCredentials)
 	must.ErrorContains(t, err, "set GOOGLE_APPLICATION_CREDENTIALS")
 }
+
+func TestReadme(t *testing.T) { storetest.Documented(t, "gs") }

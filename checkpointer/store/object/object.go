@@ -48,9 +48,6 @@ const MaxBuffered = 256 << 20
 // Azure.
 const MaxObject = 5000 << 20
 
-// small is the size in bytes up to which an object is read in one go before Get returns.
-const small = 1 << 20
-
 // Config says how to reach a bucket.
 type Config struct {
 	Location store.Location
@@ -69,6 +66,8 @@ type Store struct {
 	hint     string
 	attempts int
 	timeout  time.Duration
+	small    int64 // size up to which an object is read in one go before Get returns, in bytes
+	buffered int64 // how much of a reader of unknown size is taken into memory, in bytes
 }
 
 var _ store.Store = (*Store)(nil)
@@ -77,7 +76,7 @@ var _ store.Store = (*Store)(nil)
 func New(c Config) *Store {
 	s := &Store{
 		url: c.Location.String(), bucket: c.Bucket, vendor: c.Vendor, hint: c.Hint,
-		attempts: c.Settings.Attempts, timeout: c.Settings.Timeout,
+		attempts: c.Settings.Attempts, timeout: c.Settings.Timeout, small: 1 << 20, buffered: MaxBuffered,
 	}
 	if c.Location.Path != "" {
 		s.prefix = c.Location.Path + "/"
@@ -99,7 +98,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (int64, error)
 	if err := ctx.Err(); err != nil {
 		return 0, s.explain("put", key, err)
 	}
-	body, err := buffer(ctx, r)
+	body, err := s.buffer(ctx, r)
 	if err != nil {
 		return 0, s.explain("put", key, err)
 	}
@@ -114,19 +113,19 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (int64, error)
 }
 
 // buffer returns what r has left as something that can be read again.
-func buffer(ctx context.Context, r io.Reader) (*io.SectionReader, error) {
+func (s *Store) buffer(ctx context.Context, r io.Reader) (*io.SectionReader, error) {
 	if b, ok := r.(*bytes.Reader); ok {
 		if b.Len() > MaxObject {
 			return nil, fmt.Errorf("object of %d bytes is larger than %d: %w", b.Len(), int64(MaxObject), errWrong)
 		}
 		return io.NewSectionReader(b, b.Size()-int64(b.Len()), int64(b.Len())), nil
 	}
-	content, err := io.ReadAll(io.LimitReader(ctxReader{ctx, r}, MaxBuffered+1))
+	content, err := io.ReadAll(io.LimitReader(ctxReader{ctx, r}, s.buffered+1))
 	if err != nil {
 		return nil, fmt.Errorf("read what to put: %w: %w", errWrong, err)
 	}
-	if len(content) > MaxBuffered {
-		return nil, fmt.Errorf("object is larger than the %d bytes that are buffered of a reader of unknown size: %w", MaxBuffered, errWrong)
+	if int64(len(content)) > s.buffered {
+		return nil, fmt.Errorf("object is larger than the %d bytes that are buffered of a reader of unknown size: %w", s.buffered, errWrong)
 	}
 	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))), nil
 }

@@ -91,7 +91,7 @@ func (s *Store) ask(ctx context.Context, key string, off, n int64) (*body, error
 	} else {
 		b.ReadCloser, err = s.bucket.GetRange(limited, s.prefix+key, off, n)
 	}
-	if err == io.EOF { // objstore's way, with minio's client, to answer that there is nothing to read
+	if errors.Is(err, io.EOF) { // objstore's way, with minio's client, to answer that there is nothing to read
 		if a, aerr := s.bucket.Attributes(limited, s.prefix+key); aerr != nil || a.Size > off {
 			return fail(errors.Join(fmt.Errorf("%w: none of %d", errShort, a.Size-off), aerr))
 		}
@@ -125,7 +125,7 @@ func (s *Store) open(ctx context.Context, key string, off, n int64) (io.ReadClos
 		if err == nil {
 			r := &reader{s: s, ctx: ctx, key: key, off: off, left: b.size, body: b}
 			out = r
-			if b.size <= small {
+			if b.size <= s.small {
 				out, err = r.whole()
 			}
 		}

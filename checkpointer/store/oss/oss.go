@@ -37,7 +37,7 @@ func options() []store.Option {
 			Name: "endpoint", Type: "HOST[:PORT], or http://HOST:PORT to go without TLS", Default: "", Check: object.CheckEndpoint,
 			Meaning: "the region's server, as oss-cn-hangzhou.aliyuncs.com or, inside the region, oss-cn-hangzhou-internal.aliyuncs.com; required",
 		},
-		{Name: "region", Type: "name", Default: "taken from the endpoint", Meaning: "the region that requests are signed for, as cn-hangzhou; without it they bear the older signature, version 1"},
+		{Name: "region", Type: "name", Default: "", Meaning: "the region that requests are signed for, as cn-hangzhou; else the one in the endpoint's name; without any they bear the older signature, version 1"},
 	}
 	return append(own, object.Options()...)
 }
@@ -47,7 +47,7 @@ var hostRegion = regexp.MustCompile(`^oss-([a-z]+-[a-z0-9-]+?)(?:-internal)?\.al
 
 // region returns the region to sign for; nothing if it is not known.
 func region(option, host string) string {
-	if option != "taken from the endpoint" {
+	if option != "" {
 		return option
 	}
 	if m := hostRegion.FindStringSubmatch(host); m != nil {

@@ -176,3 +176,5 @@ func TestNoEndpoint(t *testing.T) {
 	_, err := store.Open("oss://"+bucket, false)
 	must.ErrorContains(t, err, "option endpoint is missing: add endpoint=oss-REGION.aliyuncs.com")
 }
+
+func TestReadme(t *testing.T) { storetest.Documented(t, "oss") }

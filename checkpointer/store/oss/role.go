@@ -58,7 +58,7 @@ func (r *role) refresh(ctx context.Context) error {
 		r.keys = keys{id, r.env("OSS_ACCESS_KEY_SECRET"), r.env("OSS_SESSION_TOKEN")}
 		return nil
 	}
-	if time.Now().Before(r.until) { //nolint:forbidigo // credentials end by the clock
+	if time.Now().Before(r.until) { // credentials end by the clock
 		return nil
 	}
 	k, end, err := r.ask(ctx)

@@ -50,7 +50,7 @@ func TestRole(t *testing.T) {
 }
 
 func TestRegion(t *testing.T) {
-	const unset = "taken from the endpoint"
+	const unset = ""
 	for _, c := range []struct{ option, host, want string }{
 		{unset, "oss-cn-hangzhou.aliyuncs.com", "cn-hangzhou"},
 		{unset, "oss-cn-hangzhou-internal.aliyuncs.com", "cn-hangzhou"},

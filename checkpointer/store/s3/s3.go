@@ -3,6 +3,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 
 	"github.com/go-kit/log"
 	"github.com/minio/minio-go/v7"
@@ -35,7 +37,7 @@ func options() []store.Option {
 			Name: "endpoint", Type: "HOST[:PORT], or http://HOST:PORT to go without TLS", Default: "s3.amazonaws.com",
 			Meaning: "the server, if it is not Amazon's", Check: object.CheckEndpoint,
 		},
-		{Name: "region", Type: "name", Default: "us-east-1", Meaning: "the bucket's region; requests are signed for it"},
+		{Name: "region", Type: "name", Default: "", Meaning: "the bucket's region, for which requests are signed; else AWS_REGION or AWS_DEFAULT_REGION, else us-east-1"},
 		{
 			Name: "path_style", Type: "true or false", Default: "false", Check: object.CheckBool,
 			Meaning: "name the bucket in the path and not in the host name; needed by most servers on a host of one's own",
@@ -73,9 +75,10 @@ func open(l store.Location) (store.Store, error) {
 	if l.Option("path_style") == "true" {
 		lookup, minioLookup = objs3.PathLookup, minio.BucketLookupPath
 	}
+	region := cmp.Or(l.Option("region"), os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), "us-east-1")
 	transport := settings.Transport()
 	bucket, err := objs3.NewBucketWithConfig(log.NewNopLogger(), objs3.Config{
-		Bucket: l.Bucket, Endpoint: host, Region: l.Option("region"), Insecure: plain, AWSSDKAuth: true,
+		Bucket: l.Bucket, Endpoint: host, Region: region, Insecure: plain, AWSSDKAuth: true,
 		BucketLookupType: lookup, MaxRetries: 1,
 		HTTPConfig: exthttp.HTTPConfig{Transport: transport},
 	}, "spotter", nil)
@@ -83,7 +86,7 @@ func open(l store.Location) (store.Store, error) {
 		return nil, err
 	}
 	client, err := minio.NewCore(host, &minio.Options{
-		Creds: credentials.New(&auth{inner: objs3.AWSSDKAuth{Region: l.Option("region")}}), Secure: !plain, Region: l.Option("region"),
+		Creds: credentials.New(&auth{inner: objs3.AWSSDKAuth{Region: region}}), Secure: !plain, Region: region,
 		Transport: transport, BucketLookup: minioLookup, MaxRetries: 1,
 	})
 	if err != nil {

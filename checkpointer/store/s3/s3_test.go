@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,7 +56,7 @@ func run(m *testing.M) int {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": user, "AWS_SECRET_ACCESS_KEY": password, "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "",
 		"AWS_CONFIG_FILE": filepath.Join(dir, "none"), "AWS_SHARED_CREDENTIALS_FILE": filepath.Join(dir, "none"),
-		"AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "127.0.0.1",
+		"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_EC2_METADATA_DISABLED": "true", "NO_PROXY": "127.0.0.1",
 	} {
 		check(os.Setenv(name, value))
 	}
@@ -151,4 +153,43 @@ func TestNoCredentials(t *testing.T) {
 	err := store.Probe(context.Background(), s)
 	must.ErrorIs(t, err, store.ErrCredentials)
 	must.ErrorContains(t, err, "set AWS_ACCESS_KEY_ID")
+}
+
+func TestReadme(t *testing.T) { storetest.Documented(t, "s3") }
+
+// What is asked for in the URL is asked of the server.
+func TestHeaders(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", user)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", password)
+	for _, c := range []struct{ options, region, sse, key, err string }{
+		{options: "", region: "us-east-1"},
+		{options: "&region=eu-central-1", region: "eu-central-1"},
+		{options: "&sse=AES256", region: "us-east-1", sse: "AES256"},
+		{options: "&sse=aws:kms&kms_key=arn:aws:kms:1", region: "us-east-1", sse: "aws:kms", key: "arn:aws:kms:1"},
+		{options: "&sse=aws:kms", err: "option kms_key is missing: add kms_key=ARN"},
+		{options: "&sse=AES256&kms_key=a", err: `option kms_key is "a" and option sse is "AES256"`},
+		{options: "&kms_key=a", err: `option kms_key is "a" and option sse is ""`},
+		{options: "&sse=none", err: `is "none": want sse=AES256 or sse=aws:kms`},
+		{options: "&path_style=yes", err: `is "yes": want true or false`},
+	} {
+		t.Run(c.options, func(t *testing.T) {
+			var head http.Header
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { head = r.Header.Clone() }))
+			t.Cleanup(server.Close)
+			s, err := store.Open("s3://bucket?endpoint="+server.URL+c.options, true)
+			if c.err != "" {
+				must.ErrorContains(t, err, c.err)
+				return
+			}
+			must.NoError(t, err)
+			_, err = s.Put(t.Context(), "a", strings.NewReader("x"))
+			must.NoError(t, err)
+			must.EqOp(t, "*", head.Get("If-None-Match"))
+			must.EqOp(t, "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881", head.Get("X-Amz-Content-Sha256"))
+			must.StrContains(t, head.Get("Authorization"), "/"+c.region+"/s3/aws4_request")
+			must.EqOp(t, c.sse, head.Get("X-Amz-Server-Side-Encryption"))
+			must.EqOp(t, c.key, head.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"))
+			must.NotEq(t, "", head.Get("X-Amz-Meta-Spotter-Put"))
+		})
+	}
 }
