@@ -91,7 +91,7 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), out)
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d to %s (%s%s)\n", m.Step, out.Path, megabytes(out.RawBytes), remark(m.Precision))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d to %s (%s%s)\n", m.Step, out.Path, megabytes(out.RawBytes), m.Precision.Remark())
 			}
 			if err == nil && len(damaged) > 0 {
 				err = errDamage

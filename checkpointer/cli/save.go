@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/detect"
@@ -65,10 +66,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			if !ok {
 				l.fault("--effort: %q is none of fast, auto, small", effort)
 			}
-			precision, ok := repository.ParsePrecision(exact)
-			if !ok {
-				l.fault("--precision: %q is neither exact nor compact", exact)
-			}
+			precision := checkPrecision(l, exact)
 			path := ""
 			if len(args) == 1 {
 				var err error
@@ -120,7 +118,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 				return writeJSON(cmd.OutOrStdout(), out)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved step %d as snapshot %s of %s: %s, %s new, in %.1f s%s\n",
-				step, p.ID, w.Lineage, megabytes(p.RawBytes), megabytes(p.StoredBytes), out.WallS, remark(precision))
+				step, p.ID, w.Lineage, megabytes(p.RawBytes), megabytes(p.StoredBytes), out.WallS, precision.Remark())
 			return err
 		},
 	}
@@ -131,18 +129,23 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 	ranks.add(l, c)
 	claims.add(c, &flags)
 	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
-	c.Flags().StringVar(&exact, "precision", "exact", "exact, or compact: an optimizer's moments are rounded, all else is exact")
+	addPrecision(c.Flags(), &exact)
 	l.whole(c.Flags(), &workers, "workers", 0, 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
 
-// remark is what is said of a snapshot that is not exact, after all else.
-func remark(p repository.Precision) string {
-	if p == repository.Exact {
-		return ""
+// addPrecision adds the flag that says what may be rounded.
+func addPrecision(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "precision", repository.Exact.String(), "exact, or compact: an optimizer's moments are rounded, all else is exact")
+}
+
+func checkPrecision(l *line, value string) repository.Precision {
+	p, ok := repository.ParsePrecision(value)
+	if !ok {
+		l.fault("--precision: %q is neither exact nor compact", value)
 	}
-	return "; precision " + p.String() + ": the optimizer's moments are rounded"
+	return p
 }
 
 // efforts are the values of --effort.

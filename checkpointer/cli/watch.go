@@ -20,7 +20,7 @@ import (
 
 // watchFlags are the flags of watch.
 type watchFlags struct {
-	url, dir, lineage, pattern, state string
+	url, dir, lineage, pattern, state, precision string
 	consulFlags
 	last                           int64
 	interval, storeTimeout, finish time.Duration
@@ -57,6 +57,7 @@ one of the same lineage is superseded, and ends with exit code 1.`,
 	c.Flags().StringVar(&f.pattern, "pattern", "", "names that can be checkpoints, as '*.pt' (default: all)")
 	l.whole(c.Flags(), &f.last, "keep-last", 0, 1, "remove all but the newest so many snapshots and those that are pinned (default: remove none)")
 	l.span(c.Flags(), &f.interval, "interval", 0, 0, "ask the program for a checkpoint when none was finished for so long; 0: never")
+	addPrecision(c.Flags(), &f.precision)
 	c.Flags().BoolVar(&f.restore, "restore", false, "first restore the newest checkpoint into the directory")
 	l.span(c.Flags(), &f.storeTimeout, "store-timeout", time.Minute, time.Second, "with --restore: how long to wait for a store")
 	l.span(c.Flags(), &f.finish, "stop-timeout", 10*time.Minute, time.Second, "how long to go on saving after SIGTERM")
@@ -81,6 +82,7 @@ func (f *watchFlags) check(l *line) {
 	if _, err := path.Match(f.pattern, "x"); err != nil {
 		l.fault("--pattern: %q is not a glob pattern", f.pattern)
 	}
+	checkPrecision(l, f.precision)
 	if hclog.LevelFromString(f.logLevel) == hclog.NoLevel {
 		l.fault("--log-level: %q is none of trace, debug, info, warn, error", f.logLevel)
 	}
@@ -106,7 +108,7 @@ func (f *watchFlags) config() (api.AgentConfig, error) {
 	c := api.AgentConfig{
 		Lineage: f.lineage, Writer: "checkpointer watch on " + host, CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
 		ControlSocket: filepath.Join(state, "control.sock"), TaskSocket: filepath.Join(state, "task.sock"), UID: os.Getuid(), GID: os.Getgid(),
-		Pattern: f.pattern, Interval: api.Duration(f.interval), Store: f.url, LogLevel: f.logLevel,
+		Pattern: f.pattern, Interval: api.Duration(f.interval), Precision: f.precision, Store: f.url, LogLevel: f.logLevel,
 	}
 	if f.url == "" {
 		consul := f.consulFlags.config()

@@ -47,14 +47,16 @@ func Of(kind tensor.Kind, dtype tensor.DType) *Rounding {
 // Bits is how many bits of mantissa are kept.
 func (r *Rounding) Bits() int { return int(r.bits) }
 
-// Bound is the largest error that a rounded number can have, relative to what it was.
+// Bound is the largest error that a rounded number can have, relative to what it was. It does not hold for numbers that would
+// round to infinity, see Round.
 func (r *Rounding) Bound() float64 {
 	bound := 0.0
 	step := 1 / float64(uint32(1)<<r.bits)
 	for i, up := range r.up[:1<<r.bits] {
 		lower, upper := 1+float64(i)*step, 1+float64(i+1)*step
 		limit := upper - float64(up)/(1<<mantissa)
-		bound = max(bound, (limit-lower)/limit, (upper-limit)/limit)
+		last := limit - 1./(1<<mantissa) // that becomes the lower one
+		bound = max(bound, (last-lower)/last, (upper-limit)/limit)
 	}
 	return bound
 }

@@ -137,7 +137,7 @@ func TestRound_Mean(t *testing.T) {
 	const n = 1 << 20
 	var v, m []byte
 	for range n {
-		x := math.Float32bits(float32(1e-9 * math.Exp2(8*r.Float64())))
+		x := math.Float32bits(float32(math.Exp2(8*r.Float64() - 30)))
 		v = binary.LittleEndian.AppendUint32(v, x)
 		m = binary.LittleEndian.AppendUint32(m, math.Float32bits(float32(r.NormFloat64()))&^(1<<31))
 	}
@@ -153,7 +153,7 @@ func TestRound_Mean(t *testing.T) {
 	quant.Variance.Round(v)
 	quant.Momentum.Round(m)
 	must.Between(t, .9998, mean(v, step)/v0, 1.0002)
-	must.Between(t, .998, mean(m, same)/m0, 1.002)
+	must.Between(t, .995, mean(m, same)/m0, 1.005) // to the nearest is a little less: cells are half as wide below a power of two
 }
 
 // Whatever the bytes are, a second rounding changes nothing, what follows the last whole number stays, and each number keeps

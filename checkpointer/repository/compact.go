@@ -35,6 +35,14 @@ func (p Precision) String() string {
 	return string(p)
 }
 
+// Remark is what is said of a snapshot behind all else: nothing of one that is exact.
+func (p Precision) Remark() string {
+	if p == Exact {
+		return ""
+	}
+	return "; precision " + p.String() + ": the optimizer's moments are rounded"
+}
+
 // ParsePrecision is the inverse of Precision.String.
 func ParsePrecision(s string) (Precision, bool) {
 	switch s {

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Measures what rounding an optimizer's moments does to a training that resumes from them.
 
-A model is trained up to a step; its state is then resumed once as it was and once for each way of rounding, with the same
-batches and learning rates. What is printed are losses on text that is not trained on then, averaged over seeds, as differences
-to the exact resume. Three rows tell how to read them: "last bit" resumes from the exact moments and from weights of which one
-in a thousand is off by one in the last place; "other batches" goes on with other batches; "no moments" resumes without any.
+A model is trained up to a step, where it is interrupted. It then goes on with the same batches and learning rates: without
+having been interrupted; from its exact state; from its state with moments as a compact snapshot has them; and so again and
+again, rounded anew every few steps. What is printed are losses on text that is not trained on, averaged over seeds, as
+differences to the run that was not interrupted, which is deterministic. Three rows tell how to read them: "last bit" resumes
+from exact moments and from weights of which one in a thousand is off by one in the last place; "other batches" goes on with
+other batches; "no moments" resumes without any.
 
-    /usr/bin/python3 precision_effect.py --seeds 5                       # the small model of make_series.py
-    /usr/bin/python3 precision_effect.py --from ~/.cache/spotter/series/fp32/ckpt_0220.pt --seeds 3
-    /usr/bin/python3 precision_effect.py --checkpointer ./checkpointer   # what the program itself restores
+    /usr/bin/python3 precision_effect.py --checkpointer ./checkpointer        # the small model of make_series.py
+    /usr/bin/python3 precision_effect.py --checkpointer ./checkpointer --from ~/.cache/spotter/series/fp32/ckpt_0220.pt
 
-With --checkpointer the row "compact" is a checkpoint that was saved with --precision compact and restored; it also checks
-that weights come back as they were.
+The compact row is a checkpoint that the program has saved with --precision compact and restored; weights are compared, and
+the zip's checksums. The row of many resumes rounds by a copy of the program's rule in this file, which is compared with what
+the program restores. --rows adds rows with other numbers of bits. With --from "not interrupted" goes on from the exact checkpoint as well.
 """
 
 import argparse
@@ -23,13 +25,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 import make_series as ms
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-EXACT, COMPACT, DRIFT, OTHER, NONE = "exact", "compact", "last bit", "other batches", "no moments"
+WHOLE, EXACT, COMPACT, DRIFT, OTHER, NONE = "not interrupted", "exact", "compact", "last bit", "other batches", "no moments"
+MANY = "compact, many times"
+KEPT = (2, 1)  # bits of mantissa that package quant keeps of first and second moments
 
 
 def to_nearest(a, b):
@@ -78,13 +83,19 @@ def through(binary, state, step):
         file = os.path.join(d, f"ckpt_{step}.pt")
         torch.save(state, file)
         common = ["--store", f"file://{d}/store", "--lineage", "l", "--json"]
-        saved = json.loads(subprocess.check_output([binary, "save", file, "--precision", "compact", *common]))
+        saved = json.loads(subprocess.check_output([binary, "save", file, "--step", str(step), "--precision", "compact", *common]))
         got = json.loads(subprocess.check_output([binary, "restore", "--to", os.path.join(d, "out"), *common]))
         print(f"stored {saved['stored_bytes']} of {saved['raw_bytes']} bytes, precision {got['precision']}", file=sys.stderr)
         back = torch.load(got["path"])
+        if (bad := zipfile.ZipFile(got["path"]).testzip()) is not None:
+            sys.exit(f"the checksum of {bad} is wrong")
     for k, t in state["model"].items():
         if not torch.equal(t, back["model"][k]):
             sys.exit(f"weights {k} differ")
+    mine = moments(state, KEPT, 0)["optim"]["state"]
+    off = sum(int((s[k] != mine[i][k]).sum()) for i, s in back["optim"]["state"].items() for k in ("exp_avg", "exp_avg_sq"))
+    if off > 1e-5 * sum(t.numel() for t in state["model"].values()):  # what is exactly at a limit
+        sys.exit(f"{off} moments are rounded otherwise than here")
     return back
 
 
@@ -124,10 +135,11 @@ def main():
     p.add_argument("--beta2", type=float, help="default .999, with --from .95")
     p.add_argument("--lr", type=float, help="constant; default: the cosine of the series")
     p.add_argument("--step", type=int, default=180, help="where the small model is interrupted; default %(default)s")
+    p.add_argument("--every", type=int, default=10, help="steps between many resumes; default %(default)s")
     p.add_argument("--after", default="1,10,40,120", help="steps after the resume at which is measured; default %(default)s")
     p.add_argument("--seeds", type=int, default=5)
-    p.add_argument("--rows", default="7:7,3:2,2:2,2:1,1:1", help="bits kept in first:second moments; default %(default)s")
-    p.add_argument("--checkpointer", help="the program, for the row compact")
+    p.add_argument("--rows", default="", help="more rows, of bits kept in first:second moments, such as 7:7,3:2")
+    p.add_argument("--checkpointer", required=True, help="the program")
     p.add_argument("--goroot")
     a = p.parse_args()
     torch.set_num_threads(1)
@@ -141,9 +153,8 @@ def main():
     else:
         last = a.step
         job = Job(ms.SMALL, data, 16, a.beta2 or 0.999, lambda s: a.lr or ms.cosine(s, 1e-3, 6e-5, 50, 300))
-    how = [EXACT, DRIFT, *(tuple(map(int, r.split(":"))) for r in a.rows.split(",")), OTHER, NONE]
-    if a.checkpointer:
-        how.insert(1, COMPACT)
+    rows = [tuple(map(int, r.split(":"))) for r in a.rows.split(",") if r]
+    how = [WHOLE, *([] if a.start else [EXACT]), COMPACT, MANY, *rows, DRIFT, OTHER, NONE]
     losses = {h: [] for h in how}
     for seed in range(1, a.seeds + 1):
         state = given if a.start else None
@@ -151,29 +162,39 @@ def main():
             torch.manual_seed(seed)
             run = job.run()
             job.train(run, ms.batches(job.data, job.size, job.shape["context"], seed), 0, last)
-            state = run.state(last, False)
+            state = copy.deepcopy(run.state(last, False))
+
+        def resumed(h):
+            if h == COMPACT:
+                return through(a.checkpointer, state, last)
+            return moments(state, KEPT if h == MANY else h, seed)
+
         for h in how:
-            run = job.run(through(a.checkpointer, state, last) if h == COMPACT else moments(state, h, seed))
+            if h != WHOLE or a.start:
+                run = job.run(resumed(h))
             feed = ms.batches(job.data, job.size, job.shape["context"], (2000 if h == OTHER else 1000) + seed)
-            at, row = 0, []
-            for mark in marks:
-                job.train(run, feed, last + at, mark - at)
-                at = mark
-                row.append(job.loss(run))
+            row = []
+            for at in range(marks[-1] + 1):
+                if at in marks:
+                    row.append(job.loss(run))
+                if h == MANY and at and at % a.every == 0:
+                    run = job.run(moments(run.state(last + at, False), KEPT, seed))
+                if at < marks[-1]:
+                    job.train(run, feed, last + at, 1)
             losses[h].append(row)
             print(f"seed {seed} {h}: {' '.join(f'{x:.5f}' for x in row)}", file=sys.stderr, flush=True)
     print(f"{a.start or 'small model'}, step {last}, beta2 {job.beta2}, {a.seeds} seeds")
     print(f"{'steps after the resume':24}" + "".join(f"{m:>20}" for m in marks))
-    exact = losses[EXACT]
-    print(f"{'exact, loss':24}" + "".join(f"{statistics.mean(r[i] for r in exact):>20.4f}" for i in range(len(marks))))
+    exact = losses[WHOLE]
+    print(f"{'not interrupted, loss':24}" + "".join(f"{statistics.mean(r[i] for r in exact):>20.4f}" for i in range(len(marks))))
     for h in how[1:]:
-        name = f"mantissa {h[0]} and {h[1]} bits" if isinstance(h, tuple) else h
+        name = f"mantissa {h[0]} and {h[1]} bits" if isinstance(h, tuple) else f"compact, every {a.every} steps" if h == MANY else h
         cells = []
         for i in range(len(marks)):
             d = [1e4 * (r[i] - e[i]) for r, e in zip(losses[h], exact)]
             cells.append(f"{statistics.mean(d):+9.1f} ± {statistics.pstdev(d):.1f}")
         print(f"{name:24}" + "".join(f"{c:>20}" for c in cells))
-    print("rows below the first: 10⁻⁴ of loss more than exact, mean ± standard deviation over the seeds")
+    print("rows below the first: 10⁻⁴ of loss more than not interrupted, mean ± standard deviation over the seeds")
 
 
 if __name__ == "__main__":
