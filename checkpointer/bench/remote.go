@@ -87,7 +87,7 @@ func (r remote) rclone(args ...string) Command {
 		Env: []string{
 			"RCLONE_CONFIG_B_TYPE=s3", "RCLONE_CONFIG_B_PROVIDER=Other", "RCLONE_CONFIG_B_ACCESS_KEY_ID=" + serverUser,
 			"RCLONE_CONFIG_B_SECRET_ACCESS_KEY=" + serverSecret, "RCLONE_CONFIG_B_ENDPOINT=http://" + r.addr,
-			"RCLONE_CONFIG_B_REGION=us-east-1",
+			"RCLONE_CONFIG_B_REGION=us-east-1", "RCLONE_CONFIG_B_NO_CHECK_BUCKET=true",
 		},
 	}
 }

@@ -26,6 +26,7 @@ type Report struct {
 	Runs       []Run            `json:"runs"`
 	Tables     []Table          `json:"tables"` // of what has no goals of its own
 	contenders []Contender
+	failed     []error // parts
 }
 
 // Machine is what the figures depend on.
@@ -177,7 +178,7 @@ func (r *Report) withPeers(ctx context.Context, o options, work string, all []Se
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	f, err := noise(filepath.Join(dir, "ckpt_1.bin"), 64<<20)
+	f, err := noise(filepath.Join(dir, "ckpt_1.bin"), 16<<20)
 	if err != nil {
 		return err
 	}
@@ -229,7 +230,10 @@ func (r *Report) others(ctx context.Context, o options, work string, all []Serie
 			continue
 		}
 		if err := part.run(); err != nil {
-			return fmt.Errorf("part %s: %w", part.name, err)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r.failed = append(r.failed, fmt.Errorf("part %s: %w", part.name, err)) // what the others found is shown
 		}
 	}
 	return nil
@@ -280,9 +284,9 @@ func (r Report) print(o options, w io.Writer) error {
 	return nil
 }
 
-// failure is an error if ours failed or restored something else than was saved. Speed is never a failure.
+// failure is an error if a part could not be run, or ours failed or restored something else than was saved. Speed is never a failure.
 func (r Report) failure() error {
-	var errs []error
+	errs := slices.Clone(r.failed)
 	for _, x := range r.Runs {
 		if x.Ours && x.Error != "" {
 			errs = append(errs, fmt.Errorf("%s on %s: %s", x.Contender, x.Series, x.Error))

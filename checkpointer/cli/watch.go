@@ -20,8 +20,11 @@ import (
 
 // watchFlags are the flags of watch.
 type watchFlags struct {
-	url, dir, lineage, pattern, state, precision string
+	url, dir, lineage, pattern, state string
 	consulFlags
+	keyFlags
+	effort, precision, durability  string
+	replicas                       int64
 	last                           int64
 	interval, storeTimeout, finish time.Duration
 	restore, json                  bool
@@ -34,8 +37,8 @@ func watchCommand(l *line) *cobra.Command {
 		Use:   "watch",
 		Short: "Save every checkpoint that is finished in a directory, beside any program",
 		Long: `Watch a directory and save each checkpoint that is finished in it, as the agent of a task does. At SIGTERM or SIGINT save
-what is left, and end. An event is one line on standard output, with --json a JSON object: restored, durable, failed, damaged,
-store-lost, store-found, superseded, warning.
+what is left, and end. An event is one line on standard output, with --json a JSON object: restored, durable, stored,
+replicated, failed, damaged, store-lost, store-found, superseded, warning.
 
 If an earlier run was killed, what it had taken and not yet saved is saved first. Every run is a writer of its own: another
 one of the same lineage is superseded, and ends with exit code 1.`,
@@ -52,12 +55,16 @@ one of the same lineage is superseded, and ends with exit code 1.`,
 	}
 	c.Flags().StringVar(&f.dir, "dir", "", "directory that checkpoints are written into; must exist")
 	c.Flags().StringVar(&f.url, "store", "", "store URL, such as file:///absolute/path or s3://bucket/prefix")
-	f.add(c)
+	f.consulFlags.add(c)
+	f.keyFlags.add(c)
 	c.Flags().StringVar(&f.lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
 	c.Flags().StringVar(&f.pattern, "pattern", "", "names that can be checkpoints, as '*.pt' (default: all)")
+	c.Flags().StringVar(&f.effort, "effort", "auto", "auto, fast (least CPU), small (least bytes) or none")
+	addPrecision(c.Flags(), &f.precision)
+	c.Flags().StringVar(&f.durability, "durability", string(api.DurabilityStore), "what a checkpoint must reach to be called durable: local, store or replicated")
+	l.whole(c.Flags(), &f.replicas, "replicas", 0, 0, "stores of other regions that checkpoints are copied to; needs --consul")
 	l.whole(c.Flags(), &f.last, "keep-last", 0, 1, "remove all but the newest so many snapshots and those that are pinned (default: remove none)")
 	l.span(c.Flags(), &f.interval, "interval", 0, 0, "ask the program for a checkpoint when none was finished for so long; 0: never")
-	addPrecision(c.Flags(), &f.precision)
 	c.Flags().BoolVar(&f.restore, "restore", false, "first restore the newest checkpoint into the directory")
 	l.span(c.Flags(), &f.storeTimeout, "store-timeout", time.Minute, time.Second, "with --restore: how long to wait for a store")
 	l.span(c.Flags(), &f.finish, "stop-timeout", 10*time.Minute, time.Second, "how long to go on saving after SIGTERM")
@@ -82,9 +89,17 @@ func (f *watchFlags) check(l *line) {
 	if _, err := path.Match(f.pattern, "x"); err != nil {
 		l.fault("--pattern: %q is not a glob pattern", f.pattern)
 	}
+	if _, _, err := agent.ParseEffort(f.effort); err != nil {
+		l.fault("--effort: %v", err)
+	}
 	checkPrecision(l, f.precision)
 	if hclog.LevelFromString(f.logLevel) == hclog.NoLevel {
 		l.fault("--log-level: %q is none of trace, debug, info, warn, error", f.logLevel)
+	}
+	if l.err() == nil {
+		if _, err := f.config(); err != nil { // what only the whole shows
+			l.fault("%v", err)
+		}
 	}
 }
 
@@ -108,7 +123,8 @@ func (f *watchFlags) config() (api.AgentConfig, error) {
 	c := api.AgentConfig{
 		Lineage: f.lineage, Writer: "checkpointer watch on " + host, CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
 		ControlSocket: filepath.Join(state, "control.sock"), TaskSocket: filepath.Join(state, "task.sock"), UID: os.Getuid(), GID: os.Getgid(),
-		Pattern: f.pattern, Interval: api.Duration(f.interval), Precision: f.precision, Store: f.url, LogLevel: f.logLevel,
+		Pattern: f.pattern, Interval: api.Duration(f.interval), Store: f.url, KeyFile: f.file, LogLevel: f.logLevel,
+		Effort: f.effort, Precision: f.precision, Durability: api.Durability(f.durability), Replicas: int(f.replicas),
 	}
 	if f.url == "" {
 		consul := f.consulFlags.config()
@@ -233,7 +249,7 @@ func (s *watching) events(ctx context.Context, wait time.Duration) error {
 			return err
 		case e.Kind == api.EventSuperseded:
 			return errSuperseded
-		case e.Kind == api.EventDurable && s.flags.last > 0:
+		case (e.Kind == api.EventDurable || e.Kind == api.EventStored) && s.flags.last > 0:
 			if err := s.collect(ctx); err != nil && ctx.Err() == nil {
 				complain(s.cmd.ErrOrStderr(), err) // the next one tries again
 			}
@@ -248,7 +264,11 @@ func (s *watching) collect(ctx context.Context) error {
 	if err != nil || status.Store == "" {
 		return err
 	}
-	repo, err := openURL(ctx, status.Store, nil, false)
+	key, err := s.flags.load()
+	if err != nil {
+		return err
+	}
+	repo, err := openURL(ctx, status.Store, key, false)
 	if err != nil {
 		return err
 	}
