@@ -12,19 +12,20 @@ other batches; "no moments" resumes without any.
     /usr/bin/python3 precision_effect.py --checkpointer ./checkpointer --from ~/.cache/spotter/series/fp32/ckpt_0220.pt
 
 The compact row is a checkpoint that the program has saved with --precision compact and restored; weights are compared, and
-the zip's checksums. The row of many resumes rounds by a copy of the program's rule in this file, which is compared with what
-the program restores. --rows adds rows with other numbers of bits. With --from "not interrupted" goes on from the exact checkpoint as well.
+the zip's checksums. The rows of many resumes round by a copy of the program's rule in this file, which is compared with what
+the program restores. --rows adds rows with other rules. With --from "not interrupted" goes on from the exact checkpoint as well.
 """
 
 import argparse
 import copy
 import json
-import math
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import typing
 import zipfile
 
 import make_series as ms
@@ -33,31 +34,43 @@ import torch
 import torch.nn.functional as F
 
 WHOLE, EXACT, COMPACT, DRIFT, OTHER, NONE = "not interrupted", "exact", "compact", "last bit", "other batches", "no moments"
-MANY = "compact, many times"
-KEPT = (2, 1)  # bits of mantissa that package quant keeps of first and second moments
 
 
-def to_nearest(a, b):
-    """Where numbers between a and b are parted: the middle."""
-    return (a + b) / 2
+class Rule(typing.NamedTuple):
+    """How moments are rounded: as package quant does, unless said otherwise."""
+
+    first: int = 2  # bits of mantissa that are kept of first moments
+    second: int = 2
+    spread: bool = True  # second moments go up with a probability, not to the nearest
+    every: int = 0  # steps between resumes; 0: there is one
+
+    def __str__(self):
+        name = f"{self.first} and {self.second} bits{'' if self.spread else ', nearest'}"
+        if self[:3] == Rule()[:3]:
+            name = COMPACT
+        return name + (f", every {self.every} steps" if self.every else "")
+
+    @classmethod
+    def parse(cls, text):
+        """Reads M:V, with n for the nearest behind and /N for a resume every N steps."""
+        m = re.fullmatch(r"(\d+):(\d+)(n?)(?:/(\d+))?", text)
+        if not m:
+            sys.exit(f"--rows: {text!r} is not like 3:2, 2:1n or 2:1n/10")
+        return cls(int(m[1]), int(m[2]), not m[3], int(m[4] or 0))
 
 
-def unbiased(a, b):
-    """Where they are parted so that 1/sqrt(x) keeps its mean, if all x from a to b are equally frequent by octaves."""
-    fa, fb = a**-0.5, b**-0.5
-    return a * math.exp((2 * (fa - fb) - fb * math.log(b / a)) / (fa - fb))
-
-
-def rounded(t, bits, part):
-    """t with so many bits of mantissa, as package quant rounds, but for what is exactly at a limit."""
+def rounded(t, bits, spread):
+    """t with so many bits of mantissa, as package quant rounds: to the nearest, or up with a probability."""
     u = t.numpy().view(np.uint32).astype(np.uint64)
     drop = 23 - bits
-    step = 2.0**-bits
-    up = [(1 << 23) * (1 + (i + 1) * step - part(1 + i * step, 1 + (i + 1) * step)) for i in range(1 << bits)]
-    up = np.array([round(x) for x in up], dtype=np.uint64)
-    normal = (u >> 23) & 255 > 0
-    r = (u + up[(u >> drop) & ((1 << bits) - 1)]) >> drop << drop
-    return torch.from_numpy(np.where(normal, r, u).astype(np.uint32).view(np.float32).reshape(t.shape).copy())
+    low = u & ((1 << drop) - 1)
+    down = u - low
+    if spread:
+        up = low > (u * 0x9E3779B1 & 0xFFFFFFFF) >> (32 - drop)
+    else:
+        up = low + (down >> drop & 1) > 1 << (drop - 1)
+    r = np.where((u >> 23) & 255 > 0, down + (up.astype(np.uint64) << drop), u)
+    return torch.from_numpy(r.astype(np.uint32).view(np.float32).reshape(t.shape).copy())
 
 
 def moments(state, how, seed):
@@ -70,10 +83,10 @@ def moments(state, how, seed):
             t[hit] = torch.nextafter(t[hit], torch.full_like(t[hit], 10.0))
     if how == NONE:
         state["optim"]["state"] = {}
-    if isinstance(how, tuple):
+    if isinstance(how, Rule):
         for s in state["optim"]["state"].values():
-            s["exp_avg"] = rounded(s["exp_avg"], how[0], to_nearest)
-            s["exp_avg_sq"] = rounded(s["exp_avg_sq"], how[1], unbiased)
+            s["exp_avg"] = rounded(s["exp_avg"], how.first, False)
+            s["exp_avg_sq"] = rounded(s["exp_avg_sq"], how.second, how.spread)
     return state
 
 
@@ -92,9 +105,9 @@ def through(binary, state, step):
     for k, t in state["model"].items():
         if not torch.equal(t, back["model"][k]):
             sys.exit(f"weights {k} differ")
-    mine = moments(state, KEPT, 0)["optim"]["state"]
+    mine = moments(state, Rule(), 0)["optim"]["state"]
     off = sum(int((s[k] != mine[i][k]).sum()) for i, s in back["optim"]["state"].items() for k in ("exp_avg", "exp_avg_sq"))
-    if off > 1e-5 * sum(t.numel() for t in state["model"].values()):  # what is exactly at a limit
+    if off:
         sys.exit(f"{off} moments are rounded otherwise than here")
     return back
 
@@ -135,10 +148,10 @@ def main():
     p.add_argument("--beta2", type=float, help="default .999, with --from .95")
     p.add_argument("--lr", type=float, help="constant; default: the cosine of the series")
     p.add_argument("--step", type=int, default=180, help="where the small model is interrupted; default %(default)s")
-    p.add_argument("--every", type=int, default=10, help="steps between many resumes; default %(default)s")
+    p.add_argument("--every", default="10,40", help="steps between many resumes, one row for each; default %(default)s")
     p.add_argument("--after", default="1,10,40,120", help="steps after the resume at which is measured; default %(default)s")
     p.add_argument("--seeds", type=int, default=5)
-    p.add_argument("--rows", default="", help="more rows, of bits kept in first:second moments, such as 7:7,3:2")
+    p.add_argument("--rows", default="", help="more rows, of bits kept in first:second moments, such as 7:7,3:2,2:1n/10; n: second moments to the nearest; /N: every N steps")
     p.add_argument("--checkpointer", required=True, help="the program")
     p.add_argument("--goroot")
     a = p.parse_args()
@@ -153,8 +166,8 @@ def main():
     else:
         last = a.step
         job = Job(ms.SMALL, data, 16, a.beta2 or 0.999, lambda s: a.lr or ms.cosine(s, 1e-3, 6e-5, 50, 300))
-    rows = [tuple(map(int, r.split(":"))) for r in a.rows.split(",") if r]
-    how = [WHOLE, *([] if a.start else [EXACT]), COMPACT, MANY, *rows, DRIFT, OTHER, NONE]
+    rows = [Rule(every=int(n)) for n in a.every.split(",") if n] + [Rule.parse(r) for r in a.rows.split(",") if r]
+    how = [WHOLE, *([] if a.start else [EXACT]), COMPACT, *rows, DRIFT, OTHER, NONE]
     losses = {h: [] for h in how}
     for seed in range(1, a.seeds + 1):
         state = given if a.start else None
@@ -167,7 +180,7 @@ def main():
         def resumed(h):
             if h == COMPACT:
                 return through(a.checkpointer, state, last)
-            return moments(state, KEPT if h == MANY else h, seed)
+            return moments(state, h, seed)
 
         for h in how:
             if h != WHOLE or a.start:
@@ -177,23 +190,22 @@ def main():
             for at in range(marks[-1] + 1):
                 if at in marks:
                     row.append(job.loss(run))
-                if h == MANY and at and at % a.every == 0:
-                    run = job.run(moments(run.state(last + at, False), KEPT, seed))
+                if isinstance(h, Rule) and h.every and at and at % h.every == 0:
+                    run = job.run(moments(run.state(last + at, False), h, seed))
                 if at < marks[-1]:
                     job.train(run, feed, last + at, 1)
             losses[h].append(row)
             print(f"seed {seed} {h}: {' '.join(f'{x:.5f}' for x in row)}", file=sys.stderr, flush=True)
     print(f"{a.start or 'small model'}, step {last}, beta2 {job.beta2}, {a.seeds} seeds")
-    print(f"{'steps after the resume':24}" + "".join(f"{m:>20}" for m in marks))
+    print(f"{'steps after the resume':40}" + "".join(f"{m:>20}" for m in marks))
     exact = losses[WHOLE]
-    print(f"{'not interrupted, loss':24}" + "".join(f"{statistics.mean(r[i] for r in exact):>20.4f}" for i in range(len(marks))))
+    print(f"{'not interrupted, loss':40}" + "".join(f"{statistics.mean(r[i] for r in exact):>20.4f}" for i in range(len(marks))))
     for h in how[1:]:
-        name = f"mantissa {h[0]} and {h[1]} bits" if isinstance(h, tuple) else f"compact, every {a.every} steps" if h == MANY else h
         cells = []
         for i in range(len(marks)):
             d = [1e4 * (r[i] - e[i]) for r, e in zip(losses[h], exact)]
             cells.append(f"{statistics.mean(d):+9.1f} ± {statistics.pstdev(d):.1f}")
-        print(f"{name:24}" + "".join(f"{c:>20}" for c in cells))
+        print(f"{h!s:40}" + "".join(f"{c:>20}" for c in cells))
     print("rows below the first: 10⁻⁴ of loss more than not interrupted, mean ± standard deviation over the seeds")
 
 
