@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"sort"
@@ -25,7 +26,7 @@ type windows struct {
 	starts map[string][]int64 // of a pack's windows, as offsets, and the end of the last
 	wanted map[windowKey]bool // worth reading ahead
 	open   map[windowKey]*window
-	unused []windowKey // oldest first; may name what is in use again or gone
+	unused *list.List // windowKey of those open that nobody uses, the longest unused first
 }
 
 type windowKey struct {
@@ -38,11 +39,12 @@ type window struct {
 	data  []byte
 	err   error
 	users int
+	place *list.Element // in unused, while it is there
 }
 
 // newWindows keeps up to bytes of what nobody uses at the moment.
 func newWindows(v *view, bytes int64) *windows {
-	return &windows{view: v, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{}, starts: map[string][]int64{}, wanted: map[windowKey]bool{}}
+	return &windows{view: v, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{}, starts: map[string][]int64{}, wanted: map[windowKey]bool{}, unused: list.New()}
 }
 
 // cut returns where the windows of a pack begin. The caller holds mu.
@@ -126,6 +128,10 @@ func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *
 		win = w.read(ctx, k)
 	}
 	win.users++
+	if win.place != nil {
+		w.unused.Remove(win.place)
+		win.place = nil
+	}
 	next := windowKey{name, k.n + 1}
 	if w.wanted[next] && w.open[next] == nil {
 		w.read(ctx, next)
@@ -162,20 +168,16 @@ func (w *windows) release(k windowKey, win *window) {
 
 // idle keeps a window that nobody uses, up to the limit of those. The caller holds mu.
 func (w *windows) idle(k windowKey) {
-	w.unused = append(w.unused, k)
-	for len(w.unused) > w.limit {
-		old := w.unused[0]
-		w.unused = w.unused[1:]
+	w.open[k].place = w.unused.PushBack(k)
+	for w.unused.Len() > w.limit {
+		old := w.unused.Front().Value.(windowKey) //nolint:forcetypeassert,errcheck // there is nothing else in it
 		o := w.open[old]
-		if o == nil || o.users > 0 {
-			continue
-		}
 		select {
 		case <-o.done:
 		default:
-			w.unused = append(w.unused, old) // it is still being read
-			return
+			return // it is still being read
 		}
+		w.unused.Remove(o.place)
 		delete(w.open, old)
 		if cap(o.data) == windowBytes {
 			windowPool.Put(o.data[:windowBytes]) //nolint:staticcheck // a slice header more is nothing beside 4 MiB
@@ -189,6 +191,10 @@ func (w *windows) forget(k windowKey, win *window) {
 	defer w.mu.Unlock()
 	if w.open[k] == win {
 		delete(w.open, k)
+		if win.place != nil {
+			w.unused.Remove(win.place)
+			win.place = nil
+		}
 	}
 }
 

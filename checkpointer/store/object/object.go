@@ -87,8 +87,8 @@ func New(c Config) *Store {
 // URL implements store.Store.
 func (s *Store) URL() string { return s.url }
 
-// Put implements store.Store. What is no *bytes.Reader is read into memory first, MaxBuffered bytes at most, because it
-// may have to be sent more than once. A creation whose answer is lost is repeated; the object that the repetition finds is
+// Put implements store.Store. What can be read again (an io.ReaderAt that is an io.Seeker, too) is read as it is sent, once
+// for its sum and once for each attempt. Any other reader is read into memory first, MaxBuffered bytes at most. A creation whose answer is lost is repeated; the object that the repetition finds is
 // taken for ours if it bears the mark that the first attempt gave it or, where a store keeps no marks, if it has just our
 // content.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
@@ -98,7 +98,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (int64, error)
 	if err := ctx.Err(); err != nil {
 		return 0, s.explain("put", key, err)
 	}
-	body, err := s.buffer(ctx, r)
+	body, err := s.content(ctx, r)
 	if err != nil {
 		return 0, s.explain("put", key, err)
 	}
@@ -112,25 +112,7 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) (int64, error)
 	return body.Size(), nil
 }
 
-// buffer returns what r has left as something that can be read again.
-func (s *Store) buffer(ctx context.Context, r io.Reader) (*io.SectionReader, error) {
-	if b, ok := r.(*bytes.Reader); ok {
-		if b.Len() > MaxObject {
-			return nil, fmt.Errorf("object of %d bytes is larger than %d: %w", b.Len(), int64(MaxObject), errWrong)
-		}
-		return io.NewSectionReader(b, b.Size()-int64(b.Len()), int64(b.Len())), nil
-	}
-	content, err := io.ReadAll(io.LimitReader(ctxReader{ctx, r}, s.buffered+1))
-	if err != nil {
-		return nil, fmt.Errorf("read what to put: %w: %w", errWrong, err)
-	}
-	if int64(len(content)) > s.buffered {
-		return nil, fmt.Errorf("object is larger than the %d bytes that are buffered of a reader of unknown size: %w", s.buffered, errWrong)
-	}
-	return io.NewSectionReader(bytes.NewReader(content), 0, int64(len(content))), nil
-}
-
-func (s *Store) create(caller context.Context, key string, body *io.SectionReader, owner string) error {
+func (s *Store) create(caller context.Context, key string, body *content, owner string) error {
 	limit := s.timeout + time.Duration(body.Size()/slowest)*time.Second
 	attempts := 0
 	return s.retry(caller, limit, func(ctx context.Context) error {
@@ -138,14 +120,16 @@ func (s *Store) create(caller context.Context, key string, body *io.SectionReade
 		if _, err := body.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		err := s.vendor.Create(ctx, s.prefix+key, body, owner)
+		err := s.vendor.Create(ctx, s.prefix+key, body.SectionReader, owner)
 		switch {
 		case err == nil:
 			return nil
+		case body.failed() != nil:
+			return body.failed()
 		case s.kindOf(err) == exists && attempts == 1:
 			return store.ErrExists
 		case s.kindOf(err) == exists:
-			return s.settle(ctx, key, body, owner)
+			return s.settle(ctx, key, body.SectionReader, owner)
 		case s.vendor.Problem(err).Status != 0:
 			return err
 		}
@@ -153,7 +137,7 @@ func (s *Store) create(caller context.Context, key string, body *io.SectionReade
 		// before it had read all of it, which a client that is still sending does not hear.
 		var serr error
 		if oerr := s.once(caller, s.timeout, func(ctx context.Context) error {
-			serr = s.settle(ctx, key, body, owner)
+			serr = s.settle(ctx, key, body.SectionReader, owner)
 			return serr
 		}); oerr == nil || errors.Is(serr, store.ErrExists) {
 			return serr

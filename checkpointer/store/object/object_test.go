@@ -153,7 +153,8 @@ func TestContract(t *testing.T) {
 	storetest.Contract(t, func(*testing.T) store.Store {
 		s, m := open(1)
 		s.timeout = time.Minute // what the store does is looked at here, on a machine as busy as it may be
-		m.objects["other"], m.objects["some/prefix"], m.objects["some/prefix/folder/"] = nil, nil, nil // not ours
+		// not ours
+		m.objects["other"], m.objects["some/prefix"], m.objects["some/prefix/folder/"] = nil, nil, nil
 		return s
 	})
 }
@@ -291,16 +292,80 @@ type nothing struct{}
 
 func (nothing) Read([]byte) (int, error) { return 0, nil }
 
-// What is no *bytes.Reader is buffered, and only as much as there is memory for.
+// unreadable is a content that is read in pieces and breaks at an offset, as often as it is read.
+type unreadable struct {
+	*strings.Reader
+	at      int64
+	err     error
+	largest int // bytes that were asked for at once
+	passes  int // that began at the start
+}
+
+func (u *unreadable) ReadAt(p []byte, off int64) (int, error) {
+	u.largest = max(u.largest, len(p))
+	if off == 0 {
+		u.passes++
+	}
+	if off+int64(len(p)) > u.at {
+		n, _ := u.Reader.ReadAt(p[:max(u.at-off, 0)], off)
+		return n, u.err
+	}
+	return u.Reader.ReadAt(p, off)
+}
+
+// Read fails: nothing takes it into memory.
+func (u *unreadable) Read([]byte) (int, error) { return 0, errors.New("read in one pass") }
+
+// What can be read again is never held in memory, and each attempt reads it anew. What was read already is not put.
+func TestPut_readsAgain(t *testing.T) {
+	const size = 3 << 20 // more than is buffered
+	text := strings.Repeat("0123456789abcdef", size/16)
+	for _, skip := range []int64{0, 4} {
+		s, m := open(3)
+		s.timeout = time.Minute
+		fails := 2
+		m.before = func(op string) error {
+			if op != "create" || fails == 0 {
+				return nil
+			}
+			fails--
+			return said{Problem{Status: http.StatusServiceUnavailable}}
+		}
+		src := &unreadable{Reader: strings.NewReader(text), at: math.MaxInt64}
+		r := io.NewSectionReader(src, 0, size)
+		_, err := r.Seek(skip, io.SeekStart)
+		must.NoError(t, err)
+		n, err := s.Put(t.Context(), "a", r)
+		must.NoError(t, err)
+		must.EqOp(t, size-skip, n)
+		must.True(t, text[skip:] == string(m.objects["some/prefix/a"]))
+		if skip == 0 {
+			must.EqOp(t, 3, src.passes)
+		}
+		must.Less(t, size/2, src.largest)
+	}
+}
+
+// A content that cannot be read, or ends before its time, is not put, and not tried again.
+func TestPut_unreadable(t *testing.T) {
+	broken := errors.New("input/output error")
+	for what, want := range map[error]error{broken: broken, io.EOF: io.ErrUnexpectedEOF} {
+		s, m := open(3)
+		src := &unreadable{Reader: strings.NewReader("0123456789"), at: 7, err: what}
+		_, err := s.Put(t.Context(), "a", io.NewSectionReader(src, 0, 10))
+		must.ErrorIs(t, err, want)
+		must.ErrorContains(t, err, "read what to put")
+		must.EqOp(t, 1, src.passes)
+		must.MapEmpty(t, m.objects)
+	}
+}
+
+// A reader that cannot be read again is buffered, and only as much as there is memory for.
 func TestPut_buffers(t *testing.T) {
 	s, m := open(1)
-	r := bytes.NewReader([]byte("0123456789"))
-	_, err := r.Seek(4, io.SeekStart)
+	_, err := s.Put(t.Context(), "once", io.MultiReader(strings.NewReader("4567"), strings.NewReader("89")))
 	must.NoError(t, err)
-	n, err := s.Put(t.Context(), "rest", r) // what was read already is not put
-	must.NoError(t, err)
-	must.Eq(t, 6, n)
-	must.EqOp(t, "456789", string(m.objects["some/prefix/rest"]))
+	must.EqOp(t, "456789", string(m.objects["some/prefix/once"]))
 	_, err = s.Put(t.Context(), "huge", endless{})
 	must.ErrorContains(t, err, "object is larger than the 1048576 bytes that are buffered")
 }
