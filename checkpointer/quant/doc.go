@@ -28,7 +28,6 @@
 //
 // # Measured
 //
-//
 // Not measured: larger models, other data, thousands of steps, other optimizers than AdamW. SGD's momentum, Adagrad's sums
 // and the like are rounded by the same rule, on the same grounds.
 //
