@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 type restored struct {
 	Snapshot  string       `json:"snapshot"`
 	Step      int64        `json:"step"`
+	Store     string       `json:"store"` // that it came from
 	Path      string       `json:"path"`
 	Precision string       `json:"precision"`
 	RawBytes  int64        `json:"raw_bytes"`
@@ -37,7 +39,7 @@ func restoreCommand(l *line) *cobra.Command {
 		Long: `Restore the newest checkpoint of a lineage, or that of a step, under its own name into a directory.
 
 A damaged snapshot is reported and the one before it taken; the exit code is then 3. Nothing unverified is ever put in
-place.
+place. With --consul the newest over all stores that can be reached is taken.
 
 With --rank and --ranks the part of that rank is restored, of a checkpoint that was saved by as many.`,
 		Example: "  checkpointer restore --store file:///mnt/checkpoints --lineage default/train --to /tmp/restored",
@@ -52,7 +54,7 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 			if err := l.err(); err != nil {
 				return err
 			}
-			repo, err := flags.open(cmd.Context(), false)
+			repos, err := flags.openAll(cmd)
 			if err != nil {
 				return err
 			}
@@ -62,16 +64,17 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 			progress := bar(cmd.ErrOrStderr(), -1, "restoring")
 			target := repository.Target{Dir: to, UID: -1, GID: -1, Rank: int(ranks.rank), Ranks: int(ranks.ranks), Progress: func(n int64) { _ = progress.Add64(n) }}
 			var m *repository.Manifest
+			var from *repository.Repository
 			damaged := []api.Damage{}
 			if cmd.Flags().Changed("step") {
-				m, err = restoreStep(cmd, repo, lineage, step, target)
+				m, from, err = restoreStep(cmd, repos, lineage, step, target)
 				var d *repository.DamageError
 				if errors.As(err, &d) {
 					damaged = append(damaged, d.Damage)
 				}
 			} else {
 				var passed []api.Damage
-				m, passed, err = repo.Newest(cmd.Context(), lineage, target)
+				m, from, passed, err = repository.NewestOf(cmd.Context(), repos, lineage, target)
 				damaged = append(damaged, passed...)
 			}
 			_ = progress.Close() // only for people
@@ -85,13 +88,13 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 			case err != nil:
 				return err
 			case m == nil:
-				return fmt.Errorf("restore: lineage %s has no snapshot in %s; `checkpointer list` shows those that exist", lineage, repo.URL())
+				return fmt.Errorf("restore: lineage %s has no snapshot in %s; `checkpointer list` shows those that exist", lineage, urls(repos))
 			}
-			out := restored{Snapshot: m.ID(), Step: m.Step, Path: filepath.Join(to, m.Name), Precision: m.Precision.String(), RawBytes: m.RawBytes, Damaged: damaged}
+			out := restored{Snapshot: m.ID(), Step: m.Step, Store: from.URL(), Path: filepath.Join(to, m.Name), Precision: m.Precision.String(), RawBytes: m.RawBytes, Damaged: damaged}
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), out)
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d to %s (%s%s)\n", m.Step, out.Path, megabytes(out.RawBytes), m.Precision.Remark())
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d from %s to %s (%s%s)\n", m.Step, out.Store, out.Path, megabytes(out.RawBytes), m.Precision.Remark())
 			}
 			if err == nil && len(damaged) > 0 {
 				err = errDamage
@@ -108,11 +111,25 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 	return c
 }
 
-// restoreStep restores a step's snapshot of the highest epoch that has it.
-func restoreStep(cmd *cobra.Command, repo *repository.Repository, lineage string, step int64, t repository.Target) (*repository.Manifest, error) {
-	s, err := find(cmd.Context(), repo, lineage, "", step)
-	if err != nil {
-		return nil, fmt.Errorf("restore: %w", err)
+// restoreStep restores a step's snapshot of the highest epoch that has it, from the first store that has the step.
+func restoreStep(cmd *cobra.Command, repos []*repository.Repository, lineage string, step int64, t repository.Target) (*repository.Manifest, *repository.Repository, error) {
+	var errs []error
+	for _, r := range repos {
+		s, err := find(cmd.Context(), r, lineage, "", step)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restore: %w", err))
+			continue
+		}
+		m, err := r.Restore(cmd.Context(), s, t)
+		return m, r, err
 	}
-	return repo.Restore(cmd.Context(), s, t)
+	return nil, nil, errors.Join(errs...)
+}
+
+func urls(repos []*repository.Repository) string {
+	var out []string
+	for _, r := range repos {
+		out = append(out, r.URL())
+	}
+	return strings.Join(out, ", ")
 }

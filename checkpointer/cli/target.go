@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -117,6 +118,40 @@ func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Reposit
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// openAll opens all repositories that can be reached, preferred first, and tells of those that cannot.
+func (f *storeFlags) openAll(cmd *cobra.Command) ([]*repository.Repository, error) {
+	ctx := cmd.Context()
+	if f.url != "" {
+		r, err := f.open(ctx, false)
+		return []*repository.Repository{r}, err
+	}
+	key, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	stores, err := f.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*repository.Repository
+	var errs []error
+	for _, s := range stores {
+		r, err := openURL(ctx, s.URL, key, false)
+		if err == nil {
+			out = append(out, r)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", s.URL, err))
+	}
+	if len(out) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	for _, err := range errs {
+		complain(cmd.ErrOrStderr(), fmt.Errorf("a store is passed over, it may hold newer checkpoints: %w", err))
+	}
+	return out, nil
 }
 
 // find asks Consul for the stores, preferred first.

@@ -342,3 +342,41 @@ func TestCopyDuringCollection(t *testing.T) {
 		}
 	}
 }
+
+// Of several repositories the newest snapshot of all is restored, and a damaged one from where it is whole.
+func TestNewestOf(t *testing.T) {
+	a, diskA := openDisk(t)
+	list := series(t, a, 3) // newest first
+	b, _ := openDisk(t)
+	copyOf(t, a, b, list[0])
+	c, _ := openDisk(t)
+	copyOf(t, a, c, list[2])
+
+	restore := func(repos ...*repository.Repository) (*repository.Manifest, *repository.Repository, int) {
+		t.Helper()
+		m, from, damaged, err := repository.NewestOf(t.Context(), repos, "l", into(t.TempDir()))
+		must.NoError(t, err)
+		return m, from, len(damaged)
+	}
+	m, from, n := restore(c, b, a)
+	must.EqOp(t, list[0].ID, m.ID())
+	must.True(t, from == b) // the first that has it
+	must.Zero(t, n)
+
+	must.NoError(t, flip(filepath.Join(diskA, "lineages/l/@snapshots", list[0].ID), -2))
+	a = reopen(t, diskA)
+	m, from, n = restore(a, c, b)
+	must.EqOp(t, list[0].ID, m.ID())
+	must.True(t, from == b)
+	must.EqOp(t, 1, n)
+	m, from, n = restore(a, c)
+	must.Less(t, list[0].Step, m.Step)
+	must.EqOp(t, 1, n)
+	must.NotNil(t, from)
+
+	none, _ := openDisk(t)
+	m, from, n = restore(none)
+	must.Nil(t, m)
+	must.Nil(t, from)
+	must.Zero(t, n)
+}

@@ -38,7 +38,7 @@ func (d *decoder) buffer(n int) []byte {
 			return b[:n]
 		}
 	}
-	return make([]byte, n, 1<<bits.Len(uint(max(n, 4<<10)-1)))
+	return newMemory(1 << bits.Len(uint(max(n, 4<<10)-1)))[:n]
 }
 
 // free gives a buffer back.

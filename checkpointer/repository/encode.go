@@ -27,7 +27,7 @@ const parallelUploads = 2
 // codedBytes is the memory for one encoded block. What nearly fills it is not copied into its pack.
 const codedBytes = layout.BlockBytes + 1024
 
-var codedPool = sync.Pool{New: func() any { return make([]byte, 0, codedBytes) }}
+var codedPool = sync.Pool{New: func() any { return newMemory(codedBytes)[:0] }}
 
 // Options say how a writer works. The zero value is a good default.
 type Options struct {
@@ -131,7 +131,7 @@ func newBuffers(largest int) *buffers {
 	if largest < codedBytes/4 {
 		enc = 2 * largest
 	}
-	return &buffers{make([]byte, largest), make([]byte, largest), make([]byte, 0, enc)}
+	return &buffers{newMemory(largest), newMemory(largest), newMemory(enc)[:0]}
 }
 
 // run codes all blocks in the order of the plan, fills packs with them and uploads those.

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -42,36 +43,56 @@ type Target struct {
 // missing is passed over by all; damage inside of a pack, which only the rank that reads it can see, is an error. A newest
 // snapshot of another number of ranks is a *RanksError.
 func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Manifest, []api.Damage, error) {
-	list, err := r.History(ctx, lineage)
-	if err != nil {
-		return nil, nil, err
+	m, _, damaged, err := NewestOf(ctx, []*Repository{r}, lineage, t)
+	return m, damaged, err
+}
+
+// NewestOf is Newest over several repositories, and tells from which one it restored. Of one that holds the same snapshot as
+// another, the one that comes first in the list is preferred; where its copy is damaged, the other's is taken.
+func NewestOf(ctx context.Context, repos []*Repository, lineage string, t Target) (*Manifest, *Repository, []api.Damage, error) {
+	type held struct {
+		Snapshot
+		in *Repository
 	}
+	var all []held
+	for _, r := range repos {
+		list, err := r.History(ctx, lineage)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", r.URL(), err)
+		}
+		for _, s := range list {
+			all = append(all, held{s, r})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b held) int {
+		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(b.Step, a.Step))
+	})
 	var damaged []api.Damage
-	for _, s := range list {
+	for i, s := range all {
 		var m *Manifest
 		gang := s.Ranks > 1
 		_, err := s.forRank(t.Rank, t.Ranks)
 		if err == nil && gang {
-			err = r.sound(ctx, s)
+			err = s.in.sound(ctx, s.Snapshot)
 		}
 		passed := err != nil
 		if !passed {
-			m, err = r.Restore(ctx, s, t)
+			m, err = s.in.Restore(ctx, s.Snapshot, t)
 		}
 		var d *DamageError
 		if errors.As(err, &d) {
-			if gang && !passed {
-				return nil, append(damaged, d.Damage), fmt.Errorf("%w: all ranks must restore the same step, restore an older one by all of them", err)
-			}
 			damaged = append(damaged, d.Damage)
+			if again := i+1 < len(all) && all[i+1].Snapshot == s.Snapshot; gang && !passed && !again {
+				return nil, nil, damaged, fmt.Errorf("%w: all ranks must restore the same step, restore an older one by all of them", err)
+			}
 			continue
 		}
-		return m, damaged, err
+		return m, s.in, damaged, err
 	}
 	if len(damaged) > 0 {
-		return nil, damaged, fmt.Errorf("restore %s: all %d snapshots are damaged: %w", lineage, len(damaged), ErrNoSnapshot)
+		return nil, nil, damaged, fmt.Errorf("restore %s: all %d snapshots are damaged: %w", lineage, len(damaged), ErrNoSnapshot)
 	}
-	return nil, nil, nil
+	return nil, nil, nil, nil
 }
 
 // Restore puts one snapshot, or one rank's part of it, into the target, whole and verified, or not at all. A *RanksError

@@ -116,7 +116,7 @@ func readRange(ctx context.Context, s store.Store, key string, off, n int64) ([]
 }
 
 // windowPool holds the memory of windows.
-var windowPool = sync.Pool{New: func() any { return make([]byte, windowBytes) }}
+var windowPool = sync.Pool{New: func() any { return newMemory(windowBytes) }}
 
 // open reads all that describes a snapshot.
 func (r *Repository) open(ctx context.Context, s Snapshot) (*view, error) {
