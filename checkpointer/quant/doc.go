@@ -20,13 +20,33 @@
 // They change slowly, by a thousandth a step with beta2 = .999. To the nearest, one that moves by less than half the
 // distance between two numbers from one resume to the next is put back to where it was, every time: second moments stand
 // still while the gradients change. A training that resumed every 10 steps showed it: after 120 steps its loss differed by
-// 38e-4 with one bit of mantissa kept, and by 18e-4 with two, against 3e-4 as it is now. It is not the bits that matter
+// 60e-4 with one bit of mantissa kept, and by 27e-4 with two, against 3e-4 as it is now. It is not the bits that matter
 // there, but the mean.
 //
 // What stays of it: rounding adds noise, the same each time; second moments forget it within 1/(1-beta2) steps. Where a
 // training resumes many times within so many steps it adds up.
 //
 // # Measured
+//
+// Losses on text that was not trained on, in 1e-4 above that of the run that was not interrupted, mean ± standard deviation,
+// so many steps after the first resume. AdamW; GPTs of bench/series: 0.4 million parameters, beta2 .999, 4 seeds, resumed at
+// step 180; 10 million, beta2 .95, one checkpoint at step 220, 2 orders of batches. The README has the commands.
+//
+//	                                       0.4 million                 10 million
+//	                                     40           120            40           100
+//	exact                           0.0 ± 0.0     0.0 ± 0.0     0.0 ± 0.0     0.0 ± 0.0
+//	compact                        -0.3 ± 0.5    -0.9 ± 0.5    -0.3 ± 0.3    -0.1 ± 0.1
+//	compact, every 40 steps        -0.3 ± 0.5    -1.3 ± 0.4
+//	compact, every 10 steps        -0.3 ± 0.7    -3.2 ± 0.5    -0.6 ± 0.4    -0.3 ± 0.3
+//	1 bit, nearest, every 10       -9.5 ± 4.7   -60.0 ± 8.9
+//	2 bits, nearest, every 10      -3.1 ± 1.7   -27.2 ± 4.1
+//	other batches                  14.5 ± 39     4.0 ± 27      65.9 ± 314   -97.2 ± 2
+//	no moments                     37.2 ± 30    37.1 ± 18     367.3 ± 37    216.5 ± 61
+//
+// That the loss falls is no merit: roots of second moments that vary make steps a little longer on average.
+//
+// Of the series fp32 (10 million parameters, 9 checkpoints) 0.352 of the raw bytes are stored with effort auto and 0.351 with
+// small: 5.8 bits of first moments, 3.9 of second ones, 21 to 24 of weights. Rounding takes 2 ns a number.
 //
 // Not measured: larger models, other data, thousands of steps, other optimizers than AdamW. SGD's momentum, Adagrad's sums
 // and the like are rounded by the same rule, on the same grounds.

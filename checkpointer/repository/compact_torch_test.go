@@ -41,7 +41,7 @@ func TestCompact_Torch(t *testing.T) {
 	r, _ := openDisk(t)
 	w := claim(t, r, "l")
 	w.Options.Precision = repository.Compact
-	w.Options.Local = func(snapshot string) repository.Source { // of the first; its checksums are not those of the snapshot
+	w.Options.Local = func(string) repository.Source { // of the first; its checksums are not those of the snapshot
 		return scan(t, filepath.Join(dir, "ckpt_1.pt"))
 	}
 	bounds := []string{fmt.Sprint(quant.Momentum.Bound()), fmt.Sprint(quant.Variance.Bound())}
