@@ -30,11 +30,12 @@
 //
 // Losses on text that was not trained on, in 1e-4 above that of the run that was not interrupted, mean ± standard deviation,
 // so many steps after the first resume. AdamW; GPTs of bench/series: 0.4 million parameters, beta2 .999, 4 seeds, resumed at
-// step 180; 10 million, beta2 .95, one checkpoint at step 220, 2 orders of batches. The README has the commands.
+// step 180; 10 million, beta2 .95, one checkpoint at step 220, with which all runs
+// begin, 2 orders of batches. The README has the commands.
 //
 //	                                       0.4 million                 10 million
 //	                                     40           120            40           100
-//	exact                           0.0 ± 0.0     0.0 ± 0.0     0.0 ± 0.0     0.0 ± 0.0
+//	exact                           0.0 ± 0.0     0.0 ± 0.0
 //	compact                        -0.3 ± 0.5    -0.9 ± 0.5    -0.3 ± 0.3    -0.1 ± 0.1
 //	compact, every 40 steps        -0.3 ± 0.5    -1.3 ± 0.4
 //	compact, every 10 steps        -0.3 ± 0.7    -3.2 ± 0.5    -0.6 ± 0.4    -0.3 ± 0.3
