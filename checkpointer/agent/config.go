@@ -100,6 +100,9 @@ func Validate(c api.AgentConfig) error {
 	if _, _, err := ParseEffort(c.Effort); err != nil {
 		fault("effort: %w", err)
 	}
+	if _, err := precision(c); err != nil {
+		fault("precision: %w", err)
+	}
 	if c.Links < 0 || c.Links > pack.MaxLinks {
 		fault("links: %d must be 0 to %d", c.Links, pack.MaxLinks)
 	}
@@ -115,6 +118,18 @@ func Validate(c api.AgentConfig) error {
 		fault("consul: address %q and service %q must both be given", c.Consul.Address, c.Consul.Service)
 	}
 	return errors.Join(errs...)
+}
+
+// precision is what may be rounded.
+func precision(c api.AgentConfig) (repository.Precision, error) {
+	if c.Precision == "" {
+		return repository.Exact, nil
+	}
+	p, ok := repository.ParsePrecision(c.Precision)
+	if !ok {
+		return p, fmt.Errorf("%q is unknown: use exact or compact", c.Precision)
+	}
+	return p, nil
 }
 
 func mustText(d api.Duration) string {

@@ -35,7 +35,8 @@ func level(c api.AgentConfig) api.Durability {
 func (a *Agent) published(st *stage.Staged, p repository.Published, effort delta.Effort, epoch uint64) {
 	now := a.now()
 	cp := checkpoint(st)
-	cp.Effort, cp.Snapshot, cp.StoredBytes, cp.StoredAt = effortName(effort), p.ID, p.StoredBytes, now
+	rounds, _ := precision(a.conf) // it was checked
+	cp.Effort, cp.Precision, cp.Snapshot, cp.StoredBytes, cp.StoredAt = effortName(effort), rounds.String(), p.ID, p.StoredBytes, now
 	s := saved{cp, st.Request, epoch}
 	a.state.Stored, a.state.Saved = &s, max(a.state.Saved, st.Request)
 	a.keep(st, p.ID)

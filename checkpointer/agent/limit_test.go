@@ -181,12 +181,13 @@ func TestValidate_Bounds(t *testing.T) {
 		{api.AgentConfig{MaxMemoryBytes: 1}, "max_memory_bytes: 1 is too little"},
 		{api.AgentConfig{MaxMemoryBytes: 256<<20 - 1}, "max_memory_bytes: 268435455 is too little"},
 		{api.AgentConfig{Effort: "most"}, `effort: "most" is unknown: use auto, fast, small or none`},
+		{api.AgentConfig{Precision: "half"}, `precision: "half" is unknown: use exact or compact`},
 		{api.AgentConfig{Links: 65}, "links: 65 must be 0 to 64"},
 	} {
 		must.ErrorContains(t, agent.Validate(c.conf), c.want)
 	}
-	err := agent.Validate(api.AgentConfig{MaxMemoryBytes: 256 << 20, Links: 64, MaxCPUs: 1, Effort: "small"})
-	for _, name := range []string{"max_", "links", "effort"} {
+	err := agent.Validate(api.AgentConfig{MaxMemoryBytes: 256 << 20, Links: 64, MaxCPUs: 1, Effort: "small", Precision: "compact"})
+	for _, name := range []string{"max_", "links", "effort", "precision"} {
 		must.StrNotContains(t, err.Error(), name)
 	}
 }

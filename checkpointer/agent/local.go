@@ -19,7 +19,8 @@ type kept struct {
 
 // options are how this agent's writers work.
 func (a *Agent) options() repository.Options {
-	return repository.Options{Workers: cpus(a.conf), Links: a.conf.Links, Local: a.local}
+	p, _ := precision(a.conf) // it was checked
+	return repository.Options{Workers: cpus(a.conf), Links: a.conf.Links, Precision: p, Local: a.local}
 }
 
 // local returns the files of a snapshot that are still on this machine, nil if there are none.

@@ -103,10 +103,10 @@ func (a *Agent) restoreFrom(ctx context.Context, repo *repository.Repository, w 
 	switch {
 	case m != nil && (local == nil || m.Step >= local.Step):
 		floor = m.Step
-		a.state.Resumed = &api.Checkpoint{Step: m.Step, Path: m.Name, Snapshot: m.ID(), RawBytes: m.RawBytes, FinishedAt: m.Created, StoredAt: m.Created, DurableAt: m.Created}
+		a.state.Resumed = &api.Checkpoint{Step: m.Step, Path: m.Name, Snapshot: m.ID(), RawBytes: m.RawBytes, Precision: m.Precision.String(), FinishedAt: m.Created, StoredAt: m.Created, DurableAt: m.Created}
 		a.state.Durable = a.state.Resumed
 		a.state.Stored = &saved{Checkpoint: a.state.Resumed, Epoch: m.Epoch}
-		a.event(api.EventRestored, a.state.Resumed, "Restored step %d from %s (%s)", m.Step, from, megabytes(m.RawBytes))
+		a.event(api.EventRestored, a.state.Resumed, "Restored step %d from %s (%s%s)", m.Step, from, megabytes(m.RawBytes), m.Precision.Remark())
 	case local != nil:
 		if len(list) > 0 {
 			floor = list[0].Step

@@ -62,8 +62,9 @@ type Checkpoint struct {
 	Path        string    `json:"path"`               // relative to the checkpoint directory
 	Snapshot    string    `json:"snapshot,omitempty"` // its name in the store, once durable
 	RawBytes    int64     `json:"raw_bytes"`
-	StoredBytes int64     `json:"stored_bytes"`     // new bytes in the store, metadata included
-	Effort      string    `json:"effort,omitempty"` // auto, fast, small or none: what was spent on those
+	StoredBytes int64     `json:"stored_bytes"`        // new bytes in the store, metadata included
+	Effort      string    `json:"effort,omitempty"`    // auto, fast, small or none: what was spent on those
+	Precision   string    `json:"precision,omitempty"` // exact or compact: whether its snapshot is rounded; empty before there is one
 	FinishedAt  time.Time `json:"finished_at"`
 	StoredAt    time.Time `json:"stored_at,omitzero"` // when it was in a store
 	DurableAt   time.Time `json:"durable_at,omitzero"`

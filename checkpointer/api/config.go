@@ -34,6 +34,9 @@ type AgentConfig struct {
 	Effort         string `json:"effort,omitempty"`           // auto, fast, small or none; empty: auto
 	Links          int    `json:"links,omitempty"`            // differences one after the other before a block stands alone; 0: 3
 
+	// Precision says what may be rounded: nothing (exact), or an optimizer's moments (compact).
+	Precision string `json:"precision,omitempty"` // exact or compact; empty: exact
+
 	// What a checkpoint must reach to be called durable, and in how many other regions it is copied.
 	Durability Durability `json:"durability,omitempty"` // empty: DurabilityStore
 	Replicas   int        `json:"replicas,omitempty"`   // needs Consul, which knows the stores

@@ -119,14 +119,15 @@ func table(w io.Writer, f func(w io.Writer)) error {
 	return t.Flush()
 }
 
-// bar is a progress bar on w if that is a terminal, and silent otherwise.
+// bar is a progress bar on w if that is a terminal, and silent otherwise. It is drawn by whoever makes progress: what the
+// library would start to turn a spinner reads the bar's state without its lock.
 func bar(w io.Writer, total int64, what string) *progressbar.ProgressBar {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return progressbar.DefaultBytesSilent(total, what)
+		return progressbar.NewOptions64(total, progressbar.OptionSetVisibility(false))
 	}
 	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
-		progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100e6))
+		progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100e6), progressbar.OptionSetSpinnerChangeInterval(0))
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -14,10 +14,11 @@ import (
 // listed is one element of what `list --json` prints.
 type listed struct {
 	repository.Snapshot
-	Name     string    `json:"name"`
-	Created  time.Time `json:"created"`
-	RawBytes int64     `json:"raw_bytes"`
-	Damage   string    `json:"damage,omitempty"` // why the manifest cannot be read
+	Name      string    `json:"name"`
+	Created   time.Time `json:"created"`
+	Precision string    `json:"precision,omitempty"` // of the least precise part; empty if no manifest can be read
+	RawBytes  int64     `json:"raw_bytes"`
+	Damage    string    `json:"damage,omitempty"` // why the manifest cannot be read
 }
 
 func listCommand(l *line) *cobra.Command {
@@ -65,6 +66,9 @@ func listCommand(l *line) *cobra.Command {
 						return err
 					default:
 						l.Name, l.Created, l.RawBytes = m.Name, m.Created, l.RawBytes+m.RawBytes
+						if l.Precision == "" || m.Precision != repository.Exact {
+							l.Precision = m.Precision.String()
+						}
 					}
 				}
 				out = append(out, l)
@@ -80,13 +84,13 @@ func listCommand(l *line) *cobra.Command {
 				return writeJSON(cmd.OutOrStdout(), rows)
 			}
 			return table(cmd.OutOrStdout(), func(w io.Writer) {
-				fmt.Fprintln(w, "LINEAGE\tSTEP\tEPOCH\tSIZE\tCREATED\tNAME\tSNAPSHOT")
+				fmt.Fprintln(w, "LINEAGE\tSTEP\tEPOCH\tSIZE\tPRECISION\tCREATED\tNAME\tSNAPSHOT")
 				for _, l := range out {
 					name := l.Name
 					if l.Damage != "" {
 						name = "damaged: " + l.Damage
 					}
-					fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", l.Lineage, l.Step, l.Epoch, megabytes(l.RawBytes), l.Created.Format(time.RFC3339), name, l.ID)
+					fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", l.Lineage, l.Step, l.Epoch, megabytes(l.RawBytes), l.Precision, l.Created.Format(time.RFC3339), name, l.ID)
 				}
 				for _, i := range incomplete {
 					listedIncomplete{Incomplete: i}.print(w)

@@ -15,12 +15,13 @@ import (
 
 // restored is what `restore --json` prints.
 type restored struct {
-	Snapshot string       `json:"snapshot"`
-	Step     int64        `json:"step"`
-	Store    string       `json:"store"` // that it came from
-	Path     string       `json:"path"`
-	RawBytes int64        `json:"raw_bytes"`
-	Damaged  []api.Damage `json:"damaged"` // newer snapshots that were passed over
+	Snapshot  string       `json:"snapshot"`
+	Step      int64        `json:"step"`
+	Store     string       `json:"store"` // that it came from
+	Path      string       `json:"path"`
+	Precision string       `json:"precision"`
+	RawBytes  int64        `json:"raw_bytes"`
+	Damaged   []api.Damage `json:"damaged"` // newer snapshots that were passed over
 }
 
 func restoreCommand(l *line) *cobra.Command {
@@ -89,11 +90,11 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 			case m == nil:
 				return fmt.Errorf("restore: lineage %s has no snapshot in %s; `checkpointer list` shows those that exist", lineage, urls(repos))
 			}
-			out := restored{Snapshot: m.ID(), Step: m.Step, Store: from.URL(), Path: filepath.Join(to, m.Name), RawBytes: m.RawBytes, Damaged: damaged}
+			out := restored{Snapshot: m.ID(), Step: m.Step, Store: from.URL(), Path: filepath.Join(to, m.Name), Precision: m.Precision.String(), RawBytes: m.RawBytes, Damaged: damaged}
 			if asJSON {
 				err = writeJSON(cmd.OutOrStdout(), out)
 			} else {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d from %s to %s (%s)\n", m.Step, out.Store, out.Path, megabytes(out.RawBytes))
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored step %d from %s to %s (%s%s)\n", m.Step, out.Store, out.Path, megabytes(out.RawBytes), m.Precision.Remark())
 			}
 			if err == nil && len(damaged) > 0 {
 				err = errDamage

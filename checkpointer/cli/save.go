@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"nomad-spotter/checkpointer/delta"
 	"nomad-spotter/checkpointer/detect"
@@ -22,6 +23,7 @@ type saved struct {
 	Epoch       uint64  `json:"epoch"`
 	Step        int64   `json:"step"`
 	Store       string  `json:"store"`
+	Precision   string  `json:"precision"`
 	RawBytes    int64   `json:"raw_bytes"`
 	StoredBytes int64   `json:"stored_bytes"` // new bytes in the store, metadata included
 	WallS       float64 `json:"wall_s"`
@@ -38,6 +40,7 @@ func saveCommand(l *line) *cobra.Command {
 		ranks   rankFlags
 		claims  claimFlags
 		effort  string
+		exact   string
 		workers int64
 		asJSON  bool
 	)
@@ -63,6 +66,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			if !ok {
 				l.fault("--effort: %q is none of fast, auto, small", effort)
 			}
+			precision := checkPrecision(l, exact)
 			path := ""
 			if len(args) == 1 {
 				var err error
@@ -93,7 +97,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 				}
 			}
 			progress := bar(cmd.ErrOrStderr(), tree.RawBytes(), "saving "+tree.Name())
-			w.Options.Effort, w.Options.Workers = level, int(workers)
+			w.Options.Effort, w.Options.Precision, w.Options.Workers = level, precision, int(workers)
 			w.Options.Local = func(snapshot string) repository.Source { return recall(repo.URL(), ranks.memory(w.Lineage), snapshot) }
 			w.Options.Progress = func(n int64) { _ = progress.Set64(n) }
 			p, err := w.Publish(cmd.Context(), step, tree, start)
@@ -104,7 +108,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: the next save will read this one from the store: %v\n", err)
 			}
 			out := saved{
-				Snapshot: p.ID, Lineage: w.Lineage, Epoch: w.Epoch, Step: step, Store: repo.URL(), RawBytes: p.RawBytes,
+				Snapshot: p.ID, Lineage: w.Lineage, Epoch: w.Epoch, Step: step, Store: repo.URL(), Precision: precision.String(), RawBytes: p.RawBytes,
 				StoredBytes: p.StoredBytes, WallS: time.Since(start).Seconds(), CPUS: cpuSeconds(),
 			}
 			if ranks.ranks > 1 {
@@ -113,8 +117,8 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), out)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved step %d as snapshot %s of %s: %s, %s new, in %.1f s\n",
-				step, p.ID, w.Lineage, megabytes(p.RawBytes), megabytes(p.StoredBytes), out.WallS)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Saved step %d as snapshot %s of %s: %s, %s new, in %.1f s%s\n",
+				step, p.ID, w.Lineage, megabytes(p.RawBytes), megabytes(p.StoredBytes), out.WallS, precision.Remark())
 			return err
 		},
 	}
@@ -125,9 +129,23 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 	ranks.add(l, c)
 	claims.add(c, &flags)
 	c.Flags().StringVar(&effort, "effort", "auto", "fast (least CPU), small (least bytes) or auto")
+	addPrecision(c.Flags(), &exact)
 	l.whole(c.Flags(), &workers, "workers", 0, 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
+}
+
+// addPrecision adds the flag that says what may be rounded.
+func addPrecision(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "precision", repository.Exact.String(), "exact, or compact: an optimizer's moments are rounded, all else is exact")
+}
+
+func checkPrecision(l *line, value string) repository.Precision {
+	p, ok := repository.ParsePrecision(value)
+	if !ok {
+		l.fault("--precision: %q is neither exact nor compact", value)
+	}
+	return p
 }
 
 // efforts are the values of --effort.

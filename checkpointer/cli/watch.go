@@ -23,7 +23,7 @@ type watchFlags struct {
 	url, dir, lineage, pattern, state string
 	consulFlags
 	keyFlags
-	effort, durability             string
+	effort, precision, durability  string
 	replicas                       int64
 	last                           int64
 	interval, storeTimeout, finish time.Duration
@@ -60,6 +60,7 @@ one of the same lineage is superseded, and ends with exit code 1.`,
 	c.Flags().StringVar(&f.lineage, "lineage", "", "lineage, the sequence of checkpoints of one training")
 	c.Flags().StringVar(&f.pattern, "pattern", "", "names that can be checkpoints, as '*.pt' (default: all)")
 	c.Flags().StringVar(&f.effort, "effort", "auto", "auto, fast (least CPU), small (least bytes) or none")
+	addPrecision(c.Flags(), &f.precision)
 	c.Flags().StringVar(&f.durability, "durability", string(api.DurabilityStore), "what a checkpoint must reach to be called durable: local, store or replicated")
 	l.whole(c.Flags(), &f.replicas, "replicas", 0, 0, "stores of other regions that checkpoints are copied to; needs --consul")
 	l.whole(c.Flags(), &f.last, "keep-last", 0, 1, "remove all but the newest so many snapshots and those that are pinned (default: remove none)")
@@ -91,6 +92,7 @@ func (f *watchFlags) check(l *line) {
 	if _, _, err := agent.ParseEffort(f.effort); err != nil {
 		l.fault("--effort: %v", err)
 	}
+	checkPrecision(l, f.precision)
 	if hclog.LevelFromString(f.logLevel) == hclog.NoLevel {
 		l.fault("--log-level: %q is none of trace, debug, info, warn, error", f.logLevel)
 	}
@@ -122,7 +124,7 @@ func (f *watchFlags) config() (api.AgentConfig, error) {
 		Lineage: f.lineage, Writer: "checkpointer watch on " + host, CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
 		ControlSocket: filepath.Join(state, "control.sock"), TaskSocket: filepath.Join(state, "task.sock"), UID: os.Getuid(), GID: os.Getgid(),
 		Pattern: f.pattern, Interval: api.Duration(f.interval), Store: f.url, KeyFile: f.file, LogLevel: f.logLevel,
-		Effort: f.effort, Durability: api.Durability(f.durability), Replicas: int(f.replicas),
+		Effort: f.effort, Precision: f.precision, Durability: api.Durability(f.durability), Replicas: int(f.replicas),
 	}
 	if f.url == "" {
 		consul := f.consulFlags.config()

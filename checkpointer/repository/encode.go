@@ -37,6 +37,8 @@ type Options struct {
 	Workers int
 	// Links is how many blocks a restore may have to decode before one, per block; 0: DefaultLinks.
 	Links int
+	// Precision says what may be rounded; the zero value is Exact, nothing.
+	Precision Precision
 	// Local returns the files of an earlier snapshot if this machine still has them, unchanged; else nil. It saves reading
 	// that snapshot from the store. What it returns is compared with the snapshot's sums.
 	Local func(snapshot string) Source

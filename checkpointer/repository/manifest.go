@@ -48,6 +48,7 @@ type Manifest struct {
 	Ranks     int       `json:"ranks,omitempty"` // of the gang, from 2 on; 0: there is none
 	Name      string    `json:"name"`            // base name of the checkpoint
 	Created   time.Time `json:"created"`
+	Precision Precision `json:"precision,omitempty"`
 	RawBytes  int64     `json:"raw_bytes"` // size of the checkpoint's files
 	Files     int       `json:"files"`
 	Packs     []PackRef `json:"packs"`  // all that are needed to restore it
@@ -132,6 +133,8 @@ func (m *Manifest) check() error {
 		return fmt.Errorf("rank %d of %d", m.Rank, m.Ranks)
 	case !validName(m.Name):
 		return fmt.Errorf("name %q is not a file name in UTF-8", m.Name)
+	case m.Precision != Exact && m.Precision != Compact:
+		return fmt.Errorf("precision %.300q is neither absent nor %q", string(m.Precision), string(Compact))
 	case m.RawBytes < 0 || m.Files < 0 || m.Files > layout.MaxEntries:
 		return fmt.Errorf("%d bytes in %d files", m.RawBytes, m.Files)
 	case len(m.Packs) > maxPacks:

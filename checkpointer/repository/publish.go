@@ -75,6 +75,12 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 	if _, err := lay.Encode(); err != nil { // before anything is written
 		return p, err
 	}
+	if w.Options.Precision == Compact {
+		m.Precision = Compact
+		if err := r.compact(ctx, lay, w.Options.workers()); err != nil {
+			return p, err
+		}
+	}
 	defer func() { w.cleaned = w.cleaned && err == nil }()
 	base, resumed, err := w.begin(ctx, m.ID(), step)
 	if err != nil {
@@ -436,6 +442,9 @@ func (w *Writer) parent(v *view) (*parent, error) {
 	}
 	if src := w.Options.Local(v.snapshot.ID); src != nil && sameFiles(src, v.layout) {
 		p.local = newReader(src)
+		if v.manifest.Precision == Compact {
+			p.local.rounding = newRounding(v.layout)
+		}
 	}
 	return p, nil
 }

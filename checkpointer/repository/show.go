@@ -22,7 +22,7 @@ type Description struct {
 	Snapshot
 	Name      string    `json:"name"`
 	Created   time.Time `json:"created"`
-	Precision string    `json:"precision"` // "exact": what is restored is what was saved, byte for byte
+	Precision string    `json:"precision"` // see Precision
 	Pinned    bool      `json:"pinned"`
 	Files     int       `json:"files"`
 	Sections  int       `json:"sections"` // tensors, and runs of bytes between them
@@ -117,7 +117,7 @@ func (r *Repository) Describe(ctx context.Context, s Snapshot, detail Detail) (*
 	}
 	m := v.manifest
 	d := &Description{
-		Snapshot: s, Name: m.Name, Created: m.Created, Precision: "exact", Pinned: err == nil, Files: m.Files,
+		Snapshot: s, Name: m.Name, Created: m.Created, Precision: m.Precision.String(), Pinned: err == nil, Files: m.Files,
 		Formats: v.formats(), Links: v.links(), Packs: v.packParts(), Sources: v.sources(),
 	}
 	if d.SnapshotStats, err = v.stats(); err != nil {

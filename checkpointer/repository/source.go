@@ -42,6 +42,8 @@ type reader struct {
 	src     Source
 	entries []Entry
 	files   *handles[File]
+
+	rounding *rounding // nil: what is read is what is in the files
 }
 
 func newReader(src Source) *reader {
@@ -93,6 +95,7 @@ func (r *reader) read(b layout.Block, buf []byte) error {
 		if err != nil {
 			return r.explain(fmt.Errorf("file %q: %w", r.entries[p.Entry].Path, err))
 		}
+		r.rounding.apply(p, buf[at:at+p.Len])
 		at += p.Len
 	}
 	return nil

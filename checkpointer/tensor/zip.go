@@ -37,6 +37,7 @@ type entry struct {
 	plain  bool  // stored as it is: neither compressed nor encrypted
 	len    int64 // bytes of its data in the file
 	header int64 // where its local header is, from the zip's start
+	record int64 // where its record in the directory is, from the file's start
 }
 
 // findDirectory finds the directory of the zip that ends where the file ends. It reports false if there is none.
@@ -100,7 +101,7 @@ func (d directory) entries(r io.ReaderAt, size int64) ([]entry, bool, error) {
 	}
 	le := binary.LittleEndian
 	var list []entry
-	for len(b) > 0 {
+	for whole := int64(len(b)); len(b) > 0; {
 		if len(b) < centralSize || !bytes.HasPrefix(b, centralMagic) || len(list) == maxSections {
 			return nil, false, nil
 		}
@@ -121,6 +122,7 @@ func (d directory) entries(r io.ReaderAt, size int64) ([]entry, bool, error) {
 			plain:  le.Uint16(b[10:]) == 0 && le.Uint16(b[8:])&1 == 0 && sizes[0] == sizes[1],
 			len:    int64(sizes[1]),
 			header: int64(sizes[2]),
+			record: d.off + whole - int64(len(b)),
 		})
 		b = b[total:]
 	}

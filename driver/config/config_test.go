@@ -195,7 +195,7 @@ func TestTaskEverything(t *testing.T) {
 		CapAdd: []string{"NET_ADMIN"}, CapDrop: []string{"CHOWN"}, Seccomp: "unconfined", GroupAdd: []string{"video"},
 		Ulimits:   []Ulimit{{Name: "RLIMIT_CORE", Soft: 0, Hard: 0}, {Name: "RLIMIT_NOFILE", Soft: 1024, Hard: ^uint64(0)}},
 		PidsLimit: 100, CPUHardLimit: true,
-		Checkpoint: &Checkpoint{Dir: "/ckpt", Pattern: "step-*", Signal: 10, Interval: 30 * time.Second, Lineage: "team/run-7", Store: "file:///s"},
+		Checkpoint: &Checkpoint{Dir: "/ckpt", Pattern: "step-*", Signal: 10, Interval: 30 * time.Second, Precision: "compact", Lineage: "team/run-7", Store: "file:///s"},
 	}
 	text := `
 		image      = "docker.io/library/busybox:1"
@@ -246,6 +246,7 @@ func TestTaskEverything(t *testing.T) {
 			pattern  = "step-*"
 			signal   = "SIGUSR1"
 			interval = "30s"
+			precision = "compact"
 			lineage  = "team/run-7"
 			store    = "file:///s"
 		}`
@@ -294,6 +295,7 @@ func TestTaskFaults(t *testing.T) {
 		block(`signal = "SIGKILL"`):                      `config.checkpoint.signal: "SIGKILL" cannot be caught`,
 		block(`pattern = "["`):                           `config.checkpoint.pattern: "[" is no glob pattern`,
 		block(`pattern = "a/b"`):                         `config.checkpoint.pattern: "a/b" holds a "/"`,
+		block(`precision = "half"`):                      `config.checkpoint.precision: "half" is unknown; use "exact" or "compact"`,
 		block(`store = "s4://b"`):                        `config.checkpoint.store: "s4://b" has the scheme "s4"`,
 		block(`lineage = "a//b"`):                        `config.checkpoint.lineage: "a//b"`,
 		block(`lineage = "../b"`):                        `config.checkpoint.lineage: "../b"`,

@@ -78,12 +78,13 @@ type Ulimit struct {
 
 // Checkpoint says how a task's checkpoints are found and asked for.
 type Checkpoint struct {
-	Dir      string        // in the container
-	Pattern  string        // glob on names in Dir; empty: every name
-	Signal   int           // sent on a request; 0: none
-	Interval time.Duration // ask this often; 0: the task's own rhythm
-	Lineage  string        // empty: derived from namespace, job, group, task and index
-	Store    string        // URL; empty: the node's
+	Dir       string        // in the container
+	Pattern   string        // glob on names in Dir; empty: every name
+	Signal    int           // sent on a request; 0: none
+	Interval  time.Duration // ask this often; 0: the task's own rhythm
+	Precision string        // exact, or compact: moments of the optimizer are rounded
+	Lineage   string        // empty: derived from namespace, job, group, task and index
+	Store     string        // URL; empty: the node's
 }
 
 type taskBlock struct {
@@ -112,12 +113,13 @@ type taskBlock struct {
 	PidsLimit      int64             `codec:"pids_limit"`
 	CPUHardLimit   bool              `codec:"cpu_hard_limit"`
 	Checkpoint     *struct {
-		Dir      string `codec:"dir"`
-		Pattern  string `codec:"pattern"`
-		Signal   string `codec:"signal"`
-		Interval string `codec:"interval"`
-		Lineage  string `codec:"lineage"`
-		Store    string `codec:"store"`
+		Dir       string `codec:"dir"`
+		Pattern   string `codec:"pattern"`
+		Signal    string `codec:"signal"`
+		Interval  string `codec:"interval"`
+		Precision string `codec:"precision"`
+		Lineage   string `codec:"lineage"`
+		Store     string `codec:"store"`
 	} `codec:"checkpoint"`
 }
 
@@ -165,12 +167,13 @@ func TaskSchema() *hclspec.Spec {
 		"pids_limit":      attr("pids_limit", "number"),
 		"cpu_hard_limit":  attr("cpu_hard_limit", "bool"),
 		"checkpoint": hclspec.NewBlock("checkpoint", false, hclspec.NewObject(map[string]*hclspec.Spec{
-			"dir":      attr("dir", "string"),
-			"pattern":  attr("pattern", "string"),
-			"signal":   attr("signal", "string"),
-			"interval": attr("interval", "string"),
-			"lineage":  attr("lineage", "string"),
-			"store":    attr("store", "string"),
+			"dir":       attr("dir", "string"),
+			"pattern":   attr("pattern", "string"),
+			"signal":    attr("signal", "string"),
+			"interval":  attr("interval", "string"),
+			"precision": attr("precision", "string"),
+			"lineage":   attr("lineage", "string"),
+			"store":     attr("store", "string"),
 		})),
 	})
 }
@@ -194,12 +197,13 @@ func DecodeTask(decode func(any) error) (*Task, error) {
 	}
 	if c := b.Checkpoint; c != nil {
 		t.Checkpoint = &Checkpoint{
-			Dir:      path.Clean(fallback(c.Dir, "/checkpoints")),
-			Pattern:  c.Pattern,
-			Signal:   signalOf(f, "checkpoint.signal", c.Signal),
-			Interval: f.duration("checkpoint.interval", c.Interval, 0),
-			Lineage:  c.Lineage,
-			Store:    c.Store,
+			Dir:       path.Clean(fallback(c.Dir, "/checkpoints")),
+			Pattern:   c.Pattern,
+			Signal:    signalOf(f, "checkpoint.signal", c.Signal),
+			Interval:  f.duration("checkpoint.interval", c.Interval, 0),
+			Precision: fallback(c.Precision, "exact"),
+			Lineage:   c.Lineage,
+			Store:     c.Store,
 		}
 	}
 	t.validate(f)
@@ -303,6 +307,9 @@ func (c *Checkpoint) validate(f *faults) {
 				break
 			}
 		}
+	}
+	if c.Precision != "exact" && c.Precision != "compact" {
+		f.add("checkpoint.precision", `%q is unknown; use "exact" or "compact"`, c.Precision)
 	}
 	f.store("checkpoint.store", c.Store)
 }

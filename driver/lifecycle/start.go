@@ -297,7 +297,7 @@ func (s *start) agentConfig(uid, gid int) (api.AgentConfig, error) {
 		Lineage: s.st.Lineage, Writer: "allocation " + s.tc.AllocID + " on " + s.tc.NodeName,
 		CheckpointDir: s.st.CheckpointDir, TaskCheckpointDir: c.Dir, StateDir: agentState(s.st.Dir),
 		ControlSocket: controlSocket(s.st.Dir), TaskSocket: taskSocket(s.st.Dir), UID: uid, GID: gid,
-		Pattern: c.Pattern, Signal: c.Signal, Interval: api.Duration(c.Interval), LogLevel: p.Checkpoint.LogLevel,
+		Pattern: c.Pattern, Signal: c.Signal, Interval: api.Duration(c.Interval), Precision: c.Precision, LogLevel: p.Checkpoint.LogLevel,
 	}
 	switch {
 	case c.Store != "":
