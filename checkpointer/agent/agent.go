@@ -72,6 +72,7 @@ type Agent struct {
 	repo     *repository.Repository
 	noStore  error  // why there is none
 	storeURL string // as configured or registered, the key of state.Epochs
+	single   bool   // that store was registered as one for a single writer per lineage
 	writer   *repository.Writer
 	ready    bool // restored, or the task was attached: the directory may be watched
 	task     *process

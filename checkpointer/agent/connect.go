@@ -25,11 +25,11 @@ const (
 const callTimeout = 30 * time.Second
 
 // finder names the stores to try, preferred first.
-type finder func(ctx context.Context) ([]string, error)
+type finder func(ctx context.Context) ([]discovery.Store, error)
 
 // newFinder returns what finds the store to write to, and what lists the stores for replicas.
 func newFinder(conf api.AgentConfig) (find finder, regions func(context.Context) ([]discovery.Store, error), err error) {
-	fixed := func(context.Context) ([]string, error) { return []string{conf.Store}, nil }
+	fixed := func(context.Context) ([]discovery.Store, error) { return []discovery.Store{{URL: conf.Store}}, nil }
 	if conf.Consul == nil {
 		return fixed, nil, nil
 	}
@@ -40,14 +40,7 @@ func newFinder(conf api.AgentConfig) (find finder, regions func(context.Context)
 	if conf.Store != "" {
 		return fixed, c.Stores, nil
 	}
-	return func(ctx context.Context) ([]string, error) {
-		list, err := c.Stores(ctx)
-		urls := make([]string, len(list))
-		for i, s := range list {
-			urls[i] = s.URL
-		}
-		return urls, err
-	}, c.Stores, nil
+	return c.Stores, c.Stores, nil
 }
 
 // openRepository opens the repository in a store. With create, one is made where there is none.
@@ -77,7 +70,7 @@ func (a *Agent) connect(ctx context.Context) {
 			}
 			continue
 		}
-		repo, url, err := a.openAny(ctx)
+		repo, found, err := a.openAny(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -85,9 +78,9 @@ func (a *Agent) connect(ctx context.Context) {
 		a.noStore = err
 		if err == nil {
 			a.repo, a.writer = repo, nil
-			a.storeURL = url
-			if epoch := a.state.Epochs[url]; epoch > 0 && (a.conf.Epoch == 0 || a.conf.Epoch == epoch) {
-				a.writer = a.resume(repo, a.line(url), epoch)
+			a.storeURL, a.single = found.URL, found.SingleWriter
+			if epoch := a.state.Epochs[found.URL]; epoch > 0 && (a.conf.Epoch == 0 || a.conf.Epoch == epoch) {
+				a.writer = a.resume(repo, a.line(found.URL), epoch)
 			}
 			if lost {
 				a.event(api.EventStoreFound, nil, "Checkpoint store %s is reachable again", repo.URL())
@@ -112,39 +105,39 @@ func (a *Agent) connect(ctx context.Context) {
 
 // openAny opens a store: the one that this agent writes to, or, before it has one, the one that holds the newest snapshot of
 // the lineage; of several, where the lineage may be written. Where several are as good, the first counts.
-func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, error) {
+func (a *Agent) openAny(ctx context.Context) (*repository.Repository, discovery.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	urls, err := a.finder(ctx)
+	list, err := a.finder(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, discovery.Store{}, err
 	}
 	a.mu.Lock()
 	chosen := len(a.state.Epochs) > 0
 	// Other stores may be replicas by now: those come after the ones that this agent has written to.
-	foreign := func(url string) int {
-		if _, own := a.state.Epochs[url]; own {
+	foreign := func(s discovery.Store) int {
+		if _, own := a.state.Epochs[s.URL]; own {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(urls, func(x, y string) int { return cmp.Compare(foreign(x), foreign(y)) })
+	slices.SortStableFunc(list, func(x, y discovery.Store) int { return cmp.Compare(foreign(x), foreign(y)) })
 	a.mu.Unlock()
 	var errs []error
 	var best *repository.Repository
-	bestURL, bestAt := "", repository.Standing{}
-	for _, url := range urls {
+	bestIn, bestAt := discovery.Store{}, repository.Standing{}
+	for _, s := range list {
 		a.mu.Lock()
 		// A store that this agent has written to must still be a repository: an empty directory in its place is a mount
 		// that went away.
-		create := a.state.Epochs[url] == 0
+		create := a.state.Epochs[s.URL] == 0
 		a.mu.Unlock()
-		repo, err := a.openRepository(ctx, url, create)
+		repo, err := a.openRepository(ctx, s.URL, create)
 		if err == nil && (!chosen || a.conf.Epoch > 0) {
 			err = a.given(ctx, repo)
 		}
-		if err == nil && (chosen || len(urls) == 1) {
-			return repo, url, nil
+		if err == nil && (chosen || len(list) == 1) {
+			return repo, s, nil
 		}
 		var st repository.Standing
 		if err == nil {
@@ -155,16 +148,16 @@ func (a *Agent) openAny(ctx context.Context) (*repository.Repository, string, er
 			continue
 		}
 		if best == nil || st.Ahead(bestAt) {
-			best, bestURL, bestAt = repo, url, st
+			best, bestIn, bestAt = repo, s, st
 		}
 	}
 	if best != nil {
 		for _, err := range errs {
 			a.log.Warn("a store is passed over; it may hold newer checkpoints", "error", err)
 		}
-		return best, bestURL, nil
+		return best, bestIn, nil
 	}
-	return nil, "", errors.Join(errs...)
+	return nil, discovery.Store{}, errors.Join(errs...)
 }
 
 // disconnect drops a repository that failed, unless another has taken its place. The caller holds mu.
@@ -178,7 +171,7 @@ func (a *Agent) disconnect(repo *repository.Repository) {
 // claim makes sure of a writer for the open repository. A claimed epoch is in the state file before it is used.
 func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.Writer, error) {
 	a.mu.Lock()
-	repo, writer, url := a.repo, a.writer, a.storeURL
+	repo, writer, url, single := a.repo, a.writer, a.storeURL, a.single
 	a.mu.Unlock()
 	if repo == nil {
 		return nil, nil, errors.New("no checkpoint store is reachable")
@@ -188,7 +181,7 @@ func (a *Agent) claim(ctx context.Context) (*repository.Repository, *repository.
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	w, err := a.enter(ctx, repo)
+	w, err := a.enter(ctx, repo, single)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {

@@ -16,13 +16,14 @@ func (a *Agent) resume(repo *repository.Repository, lineage string, epoch uint64
 	return w
 }
 
-// enter makes sure of an epoch: the one that was claimed for all ranks, or the next one.
-func (a *Agent) enter(ctx context.Context, repo *repository.Repository) (*repository.Writer, error) {
+// enter makes sure of an epoch: the one that was claimed for all ranks, or the next one. single tells that whoever
+// registered the store vouches for one writer per lineage.
+func (a *Agent) enter(ctx context.Context, repo *repository.Repository, single bool) (*repository.Writer, error) {
 	if a.conf.Epoch > 0 {
 		w := a.resume(repo, a.conf.Lineage, a.conf.Epoch)
 		return w, w.Current(ctx)
 	}
-	claim := repository.Claim{Writer: a.conf.Writer, Now: a.now(), Fork: a.conf.Fork, SingleWriter: a.conf.SingleWriter}
+	claim := repository.Claim{Writer: a.conf.Writer, Now: a.now(), Fork: a.conf.Fork, SingleWriter: a.conf.SingleWriter || single}
 	if a.conf.Consul != nil {
 		claim.Authority = func(ctx context.Context) (repository.Authority, error) { return epoch.NewConsul(ctx, *a.conf.Consul) }
 	}

@@ -263,3 +263,18 @@ func TestAgent_EmergencyEffort(t *testing.T) {
 	_, content := read(t, st, n.conf.Lineage)
 	must.True(t, content == "x"+big)
 }
+
+// replacing is a file store that does not create objects conditionally: replacing://any/DIR.
+type replacing struct{ store.Store }
+
+func openReplacing(l store.Location) (store.Store, error) {
+	s, err := store.OpenFile("/"+l.Path, store.OS{}, true)
+	return replacing{s}, err
+}
+
+func (r replacing) Put(ctx context.Context, key string, body io.Reader) (int64, error) {
+	if err := r.Delete(ctx, key); err != nil {
+		return 0, err
+	}
+	return r.Store.Put(ctx, key, body)
+}

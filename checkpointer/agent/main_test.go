@@ -28,6 +28,7 @@ const agentEnv = "SPOTTER_TEST_AGENT_CONFIG"
 
 func TestMain(m *testing.M) {
 	store.Register("gate", nil, openGate)
+	store.Register("replacing", nil, openReplacing)
 	if file := os.Getenv(agentEnv); file != "" {
 		conf, err := agent.LoadConfig(file)
 		if err == nil {

@@ -168,12 +168,12 @@ func (a *Agent) elsewhere(ctx context.Context, home *repository.Repository, s re
 	}
 	find, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	urls, err := a.finder(find)
+	list, err := a.finder(find)
 	if err != nil {
 		return nil, ""
 	}
-	for _, url := range urls {
-		repo, err := a.openRepository(ctx, url, false)
+	for _, other := range list {
+		repo, err := a.openRepository(ctx, other.URL, false)
 		if err != nil || repo.ID() == home.ID() {
 			continue
 		}

@@ -83,6 +83,29 @@ func TestAgent_RestoresTheNewestOfSeveralStores(t *testing.T) {
 	must.StrContains(t, r.Store, other)
 }
 
+// A store that does not create objects conditionally will do where it was registered for one writer per lineage.
+func TestAgent_SingleWriterByRegistration(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	consul := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/v1/health/service/") {
+			http.Error(w, "no epochs from here", http.StatusForbidden)
+			return
+		}
+		fmt.Fprintf(w, `[{"Node":{"Node":"a"},"Service":{"Meta":{"url":"replacing://any%s","single_writer":"true"}}}]`, dir)
+	}))
+	t.Cleanup(consul.Close)
+	for epoch, step := range []string{"ckpt_3", "ckpt_4"} {
+		n := newNode(t, "", func(c *api.AgentConfig) {
+			c.Store, c.Consul = "", &api.ConsulConfig{Address: consul.URL, Service: "checkpoint-store"}
+		})
+		n.start()
+		must.EqOp(t, uint64(epoch+1), n.restore().Epoch)
+		n.write(step, "state of "+step)
+		n.durable(int64(3 + epoch))
+	}
+}
+
 // What cannot be staged now is staged when it can, the last checkpoint of an ended task included.
 func TestAgent_StagesOnceItCan(t *testing.T) {
 	t.Parallel()

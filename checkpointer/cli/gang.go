@@ -69,7 +69,7 @@ func (f *claimFlags) add(c *cobra.Command, flags *storeFlags) {
 func (f *claimFlags) take(cmd *cobra.Command, flags *storeFlags, repo *repository.Repository, lineage string, now time.Time) (*repository.Writer, error) {
 	return repo.ClaimWith(cmd.Context(), lineage, repository.Claim{
 		Writer: fmt.Sprintf("checkpointer %s on %s", cmd.Name(), hostname()), Now: now,
-		Authority: flags.authority(), Fork: f.fork, SingleWriter: f.single,
+		Authority: flags.authority(), Fork: f.fork, SingleWriter: f.single || flags.single,
 	})
 }
 

@@ -27,6 +27,7 @@ type storeFlags struct {
 	consulFlags
 	keyFlags
 	epochs string
+	single bool // the store that was found was registered as one for a single writer per lineage
 }
 
 // consulFlags are the flags that say how to ask Consul.
@@ -113,6 +114,7 @@ func (f *storeFlags) open(ctx context.Context, create bool) (*repository.Reposit
 	for _, s := range stores {
 		r, err := openURL(ctx, s.URL, key, create)
 		if err == nil {
+			f.single = s.SingleWriter
 			return r, nil
 		}
 		errs = append(errs, err)

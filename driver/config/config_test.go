@@ -141,6 +141,7 @@ func TestPluginFaults(t *testing.T) {
 		"checkpoint {\n store = \"/x\"\n}":                            `has the scheme ""`,
 		"checkpoint {\n restore_timeout = \"soon\"\n}":                `config.checkpoint.restore_timeout: "soon" is no duration`,
 		"checkpoint {\n log_level = \"loud\"\n}":                      `config.checkpoint.log_level: "loud"`,
+		"checkpoint {\n key_file = \"k\"\n}":                          `config.checkpoint.key_file: "k" is relative`,
 		"consul {\n address = \"127.0.0.1:8500\"\n}":                  `config.consul.address: "127.0.0.1:8500" is no address`,
 		"nomad {\n address = \"nomad\"\n}":                            `config.nomad.address: "nomad" is no address`,
 		"nomad {\n token = \"a\"\n token_file = \"b\"\n}":             `config.nomad.token: and nomad.token_file`,
@@ -195,7 +196,10 @@ func TestTaskEverything(t *testing.T) {
 		CapAdd: []string{"NET_ADMIN"}, CapDrop: []string{"CHOWN"}, Seccomp: "unconfined", GroupAdd: []string{"video"},
 		Ulimits:   []Ulimit{{Name: "RLIMIT_CORE", Soft: 0, Hard: 0}, {Name: "RLIMIT_NOFILE", Soft: 1024, Hard: ^uint64(0)}},
 		PidsLimit: 100, CPUHardLimit: true,
-		Checkpoint: &Checkpoint{Dir: "/ckpt", Pattern: "step-*", Signal: 10, Interval: 30 * time.Second, Precision: "compact", Lineage: "team/run-7", Store: "file:///s"},
+		Checkpoint: &Checkpoint{
+			Dir: "/ckpt", Pattern: "step-*", Signal: 10, Interval: 30 * time.Second, Precision: "compact", Lineage: "team/run-7", Store: "s3://bucket/train?region=eu-west-1",
+			Rank: 3, Ranks: 8, Epoch: 7, Durability: "replicated", Replicas: 1, Effort: "small", MaxCPUs: 2, MaxMemoryBytes: 1 << 30, Fork: true, SingleWriter: true,
+		},
 	}
 	text := `
 		image      = "docker.io/library/busybox:1"
@@ -248,7 +252,17 @@ func TestTaskEverything(t *testing.T) {
 			interval = "30s"
 			precision = "compact"
 			lineage  = "team/run-7"
-			store    = "file:///s"
+			store    = "s3://bucket/train?region=eu-west-1"
+			rank     = "3" # as "${NOMAD_ALLOC_INDEX}" is given
+			ranks    = 8
+			epoch    = 7
+			durability = "replicated"
+			replicas = 1
+			effort   = "small"
+			max_cpus = 2
+			max_memory_bytes = 1073741824
+			fork     = true
+			single_writer = true
 		}`
 	got, err := DecodeTask(decoder(t, TaskSchema(), native(t, text)))
 	must.NoError(t, err)
@@ -267,7 +281,7 @@ func TestTaskOverTheWire(t *testing.T) {
 			must.NoError(t, err)
 			must.Eq(t, map[string]string{"a": "b"}, got.Labels)
 			must.Eq(t, map[string]string{"net.core.somaxconn": "1024"}, got.Sysctl)
-			must.Eq(t, "/checkpoints", got.Checkpoint.Dir)
+			must.Eq(t, &Checkpoint{Dir: "/checkpoints", Precision: "exact", Rank: IndexRank, Durability: "store", Effort: "auto"}, got.Checkpoint)
 			must.Eq(t, "bind", got.Mounts[0].Type)
 		})
 	}
@@ -299,6 +313,20 @@ func TestTaskFaults(t *testing.T) {
 		block(`store = "s4://b"`):                        `config.checkpoint.store: "s4://b" has the scheme "s4"`,
 		block(`lineage = "a//b"`):                        `config.checkpoint.lineage: "a//b"`,
 		block(`lineage = "../b"`):                        `config.checkpoint.lineage: "../b"`,
+		block(`store = "s3:///b"`):                       `config.checkpoint.store: "s3:///b" names no bucket`,
+		block(`store = "s3://a:b@c"`):                    `config.checkpoint.store: "s3://a:xxxxx@c" holds a user or password`,
+		block(`ranks = -1`):                              `config.checkpoint.ranks: -1 is no number of ranks`,
+		block(`ranks = 2`):                               `config.checkpoint.epoch: is missing; with 2 ranks`,
+		block("ranks = 2\nrank = 2\nepoch = 1"):          `config.checkpoint.rank: 2 is not one of the 2 ranks`,
+		block(`rank = 1`):                                `config.checkpoint.rank: 1 is not one of the 1 ranks`,
+		block(`epoch = 1`):                               `config.checkpoint.epoch: is 1 without ranks`,
+		block(`epoch = -1`):                              `config.checkpoint.epoch: -1 is negative`,
+		block(`durability = "cloud"`):                    `config.checkpoint.durability: "cloud" is unknown; use "store" or "local" or "replicated"`,
+		block(`durability = "replicated"`):               `config.checkpoint.durability: is "replicated" without replicas`,
+		block(`replicas = -1`):                           `config.checkpoint.replicas: -1 is negative`,
+		block(`effort = "best"`):                         `config.checkpoint.effort: "best" is unknown`,
+		block(`max_cpus = -1`):                           `config.checkpoint.max_cpus: -1 is negative`,
+		block(`max_memory_bytes = -1`):                   `config.checkpoint.max_memory_bytes: -1 is negative`,
 		"image = \"x\"\nwork_dir = \"w\"":                `config.work_dir: "w" is relative`,
 		"image = \"x\"\nextra_hosts = [\"db\"]":          `config.extra_hosts[0]: "db"`,
 		"image = \"x\"\nshm_size = -1":                   `config.shm_size: -1 is negative`,
@@ -326,7 +354,7 @@ func TestTaskFaults(t *testing.T) {
 }
 
 func TestPermit(t *testing.T) {
-	strict, open := &Plugin{}, &Plugin{AllowPrivileged: true, VolumesEnabled: true, AllowCaps: []string{"ALL"}}
+	strict, open := &Plugin{}, &Plugin{AllowPrivileged: true, VolumesEnabled: true, AllowCaps: []string{"ALL"}, Consul: Consul{Address: "http://127.0.0.1:8500"}}
 	cases := []struct {
 		task  Task
 		fault string // of the strict operator; empty if allowed
@@ -340,6 +368,7 @@ func TestPermit(t *testing.T) {
 		{Task{Mounts: []Mount{{Type: "tmpfs"}}}, ""},
 		{Task{Checkpoint: &Checkpoint{Store: "file:///etc/x"}}, `config.checkpoint.store: "file:///etc/x"`},
 		{Task{Checkpoint: &Checkpoint{}}, ""},
+		{Task{Checkpoint: &Checkpoint{Replicas: 1}}, `config.checkpoint.replicas: 1 need the plugin's consul.address`},
 		{Task{Mounts: []Mount{{Type: "bind", Source: "/etc"}}}, `config.mount[0].source: "/etc"`},
 	}
 	for _, c := range cases {

@@ -41,3 +41,29 @@ func TestDocs_everyOption(t *testing.T) {
 		must.StrContains(t, page, "`"+short+"`", must.Sprintf("task option %s", name))
 	}
 }
+
+// The page's examples are read without a fault: those of the plugin and those of a task's checkpoint block.
+func TestDocs_examples(t *testing.T) {
+	b, err := os.ReadFile("../README.md")
+	must.NoError(t, err)
+	plugins, tasks := 0, 0
+	for i, part := range strings.Split(string(b), "```hcl\n") {
+		text, _, _ := strings.Cut(part, "```")
+		switch {
+		case i == 0:
+		case strings.HasPrefix(text, "plugin "):
+			plugins++
+			_, inner, _ := strings.Cut(text, "config {\n")
+			inner = strings.TrimSuffix(strings.TrimSpace(inner), "}")
+			inner = strings.TrimSuffix(strings.TrimSpace(inner), "}")
+			_, err := DecodePlugin(decoder(t, PluginSchema(), native(t, inner)))
+			must.NoError(t, err)
+		default:
+			tasks++
+			_, err := DecodeTask(decoder(t, TaskSchema(), native(t, "image = \"x\"\n"+text)))
+			must.NoError(t, err)
+		}
+	}
+	must.EqOp(t, 1, plugins)
+	must.Positive(t, tasks)
+}

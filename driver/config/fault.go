@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -63,8 +64,8 @@ func (f *faults) absolute(field, p, where, example string) {
 	}
 }
 
-// storeSchemes are the kinds of stores that a checkpoint agent can write to.
-var storeSchemes = []string{"file"}
+// StoreSchemes are the kinds of stores that a checkpoint agent of this program can write to, sorted.
+var StoreSchemes = []string{"azblob", "cos", "file", "gs", "oss", "s3"}
 
 // store checks the URL of a checkpoint store; empty means that none is named.
 func (f *faults) store(field, text string) {
@@ -75,10 +76,14 @@ func (f *faults) store(field, text string) {
 	switch {
 	case err != nil:
 		f.add(field, `%q is no URL; write one such as "file:///srv/checkpoints"`, text)
-	case u.Scheme != "file":
+	case !slices.Contains(StoreSchemes, u.Scheme):
 		f.add(field, `%q has the scheme %q; known: %s. Write for example "file:///srv/checkpoints"`,
-			text, u.Scheme, strings.Join(storeSchemes, ", "))
-	case u.Host != "" || !path.IsAbs(u.Path) || u.Path == "/":
+			text, u.Scheme, strings.Join(StoreSchemes, ", "))
+	case u.Scheme != "file" && u.User != nil:
+		f.add(field, `%q holds a user or password; remove it, credentials come from the environment or the instance's role`, u.Redacted())
+	case u.Scheme != "file" && u.Host == "":
+		f.add(field, `%q names no bucket; write for example "%s://bucket/prefix"`, text, u.Scheme)
+	case u.Scheme == "file" && (u.Host != "" || !path.IsAbs(u.Path) || u.Path == "/"):
 		f.add(field, `%q names no directory of this machine; write three slashes and an absolute path, such as "file:///srv/checkpoints"`, text)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Permit checks what only an operator can allow. The error names every fault.
+// Permit checks what only an operator can allow or provide. The error names every fault.
 func (p *Plugin) Permit(t *Task) error {
 	f := &faults{root: "config"}
 	const ask = "ask the operator of the node"
@@ -26,6 +26,9 @@ func (p *Plugin) Permit(t *Task) error {
 	}
 	if c := t.Checkpoint; c != nil && c.Store != "" && c.Store != p.Checkpoint.Store && !p.VolumesEnabled {
 		f.add("checkpoint.store", `%q is not the node's store (%q) and the plugin's volumes.enabled is false; remove it or %s`, c.Store, p.Checkpoint.Store, ask)
+	}
+	if c := t.Checkpoint; c != nil && c.Replicas > 0 && p.Consul.Address == "" {
+		f.add("checkpoint.replicas", `%d need the plugin's consul.address, where the stores of other regions are found; leave it out or %s`, c.Replicas, ask)
 	}
 	for i, m := range t.Mounts {
 		if m.Type == "bind" && path.IsAbs(m.Source) && !p.VolumesEnabled {

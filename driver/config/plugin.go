@@ -41,6 +41,7 @@ type PluginCheckpoint struct {
 	RestoreTimeout time.Duration // how long StartTask waits for a store
 	FinishTimeout  time.Duration // how long an exit is held back for what is not durable yet
 	LogLevel       string
+	KeyFile        string // key of encrypted stores; empty: that in the client's environment, if any
 }
 
 // Consul says how stores are found. An empty Address means that Consul is not used.
@@ -104,6 +105,7 @@ type pluginBlock struct {
 		RestoreTimeout string `codec:"restore_timeout"`
 		FinishTimeout  string `codec:"finish_timeout"`
 		LogLevel       string `codec:"log_level"`
+		KeyFile        string `codec:"key_file"`
 	} `codec:"checkpoint"`
 	Consul Consul `codec:"consul"`
 	Nomad  Nomad  `codec:"nomad"`
@@ -139,7 +141,7 @@ func PluginSchema() *hclspec.Spec {
 			"enabled": hclspec.NewAttr("enabled", "bool", false),
 		})),
 		"pull_timeout": text("pull_timeout"),
-		"checkpoint":   hclspec.NewBlock("checkpoint", false, object("store", "restore_timeout", "finish_timeout", "log_level")),
+		"checkpoint":   hclspec.NewBlock("checkpoint", false, object("store", "restore_timeout", "finish_timeout", "log_level", "key_file")),
 		"consul":       hclspec.NewBlock("consul", false, object("address", "token", "service", "datacenter")),
 		"nomad":        hclspec.NewBlock("nomad", false, object("address", "token", "token_file", "region", "ca_file", "cert_file", "key_file")),
 		"notice":       hclspec.NewBlock("notice", false, object("source", "endpoint", "poll_interval")),
@@ -167,6 +169,7 @@ func DecodePlugin(decode func(any) error) (*Plugin, error) {
 			RestoreTimeout: f.positive("checkpoint.restore_timeout", b.Checkpoint.RestoreTimeout, 2*time.Minute),
 			FinishTimeout:  f.positive("checkpoint.finish_timeout", b.Checkpoint.FinishTimeout, 5*time.Minute),
 			LogLevel:       fallback(b.Checkpoint.LogLevel, "info"),
+			KeyFile:        b.Checkpoint.KeyFile,
 		},
 		Consul: b.Consul,
 		Nomad:  b.Nomad,
@@ -201,6 +204,9 @@ func (p *Plugin) validate(f *faults) {
 	}
 	f.absolute("containerd.cgroup_parent", p.Containerd.CgroupParent, "below the cgroup root", defaultCgroupParent)
 	f.store("checkpoint.store", p.Checkpoint.Store)
+	if p.Checkpoint.KeyFile != "" {
+		f.absolute("checkpoint.key_file", p.Checkpoint.KeyFile, "of the node", "/etc/nomad.d/checkpoints.key")
+	}
 	if levels := []string{"trace", "debug", "info", "warn", "error"}; !slices.Contains(levels, p.Checkpoint.LogLevel) {
 		f.add("checkpoint.log_level", `%q is no log level; use one of %s`, p.Checkpoint.LogLevel, strings.Join(levels, ", "))
 	}

@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
-	"github.com/moby/sys/signal"
 )
 
 // ArchivePrefix marks an image that is an OCI (or Docker) archive in the task's directories.
@@ -76,17 +74,6 @@ type Ulimit struct {
 	Hard uint64
 }
 
-// Checkpoint says how a task's checkpoints are found and asked for.
-type Checkpoint struct {
-	Dir       string        // in the container
-	Pattern   string        // glob on names in Dir; empty: every name
-	Signal    int           // sent on a request; 0: none
-	Interval  time.Duration // ask this often; 0: the task's own rhythm
-	Precision string        // exact, or compact: moments of the optimizer are rounded
-	Lineage   string        // empty: derived from namespace, job, group, task and index
-	Store     string        // URL; empty: the node's
-}
-
 type taskBlock struct {
 	Image          string            `codec:"image"`
 	ForcePull      bool              `codec:"force_pull"`
@@ -112,15 +99,7 @@ type taskBlock struct {
 	Ulimit         map[string]string `codec:"ulimit"`
 	PidsLimit      int64             `codec:"pids_limit"`
 	CPUHardLimit   bool              `codec:"cpu_hard_limit"`
-	Checkpoint     *struct {
-		Dir       string `codec:"dir"`
-		Pattern   string `codec:"pattern"`
-		Signal    string `codec:"signal"`
-		Interval  string `codec:"interval"`
-		Precision string `codec:"precision"`
-		Lineage   string `codec:"lineage"`
-		Store     string `codec:"store"`
-	} `codec:"checkpoint"`
+	Checkpoint     *checkpointBlock  `codec:"checkpoint"`
 }
 
 // TaskSchema is the schema of a task's config block. The image is not marked as required, so that its absence is
@@ -166,15 +145,7 @@ func TaskSchema() *hclspec.Spec {
 		"ulimit":          hclspec.NewBlockAttrs("ulimit", "string", false),
 		"pids_limit":      attr("pids_limit", "number"),
 		"cpu_hard_limit":  attr("cpu_hard_limit", "bool"),
-		"checkpoint": hclspec.NewBlock("checkpoint", false, hclspec.NewObject(map[string]*hclspec.Spec{
-			"dir":       attr("dir", "string"),
-			"pattern":   attr("pattern", "string"),
-			"signal":    attr("signal", "string"),
-			"interval":  attr("interval", "string"),
-			"precision": attr("precision", "string"),
-			"lineage":   attr("lineage", "string"),
-			"store":     attr("store", "string"),
-		})),
+		"checkpoint":      hclspec.NewBlock("checkpoint", false, checkpointSchema()),
 	})
 }
 
@@ -196,15 +167,7 @@ func DecodeTask(decode func(any) error) (*Task, error) {
 		Ulimits: ulimits(f, b.Ulimit), PidsLimit: b.PidsLimit, CPUHardLimit: b.CPUHardLimit,
 	}
 	if c := b.Checkpoint; c != nil {
-		t.Checkpoint = &Checkpoint{
-			Dir:       path.Clean(fallback(c.Dir, "/checkpoints")),
-			Pattern:   c.Pattern,
-			Signal:    signalOf(f, "checkpoint.signal", c.Signal),
-			Interval:  f.duration("checkpoint.interval", c.Interval, 0),
-			Precision: fallback(c.Precision, "exact"),
-			Lineage:   c.Lineage,
-			Store:     c.Store,
-		}
+		t.Checkpoint = c.checkpoint(f)
 	}
 	t.validate(f)
 	return t, f.err()
@@ -289,50 +252,8 @@ func (t *Task) validateMount(f *faults, i int, targets map[string]string) {
 	targets[target] = field
 }
 
-func (c *Checkpoint) validate(f *faults) {
-	f.absolute("checkpoint.dir", c.Dir, "inside the container", "/checkpoints")
-	if c.Dir == "/" {
-		f.add("checkpoint.dir", `"/" would hide the whole image; give a directory of its own, such as "/checkpoints"`)
-	}
-	if _, err := path.Match(c.Pattern, "x"); err != nil {
-		f.add("checkpoint.pattern", `%q is no glob pattern (%v); write for example "ckpt-*"`, c.Pattern, err)
-	}
-	if strings.Contains(c.Pattern, "/") {
-		f.add("checkpoint.pattern", `%q holds a "/"; it is matched against names in checkpoint.dir, such as "ckpt-*"`, c.Pattern)
-	}
-	if c.Lineage != "" {
-		for _, part := range strings.Split(c.Lineage, "/") {
-			if part == "" || part == "." || part == ".." {
-				f.add("checkpoint.lineage", `%q has an empty, "." or ".." part; write names joined by single slashes, such as "team/run-7"`, c.Lineage)
-				break
-			}
-		}
-	}
-	if c.Precision != "exact" && c.Precision != "compact" {
-		f.add("checkpoint.precision", `%q is unknown; use "exact" or "compact"`, c.Precision)
-	}
-	f.store("checkpoint.store", c.Store)
-}
-
 // Archive returns the path of the image's archive below the task's directories, if it is one.
 func (t *Task) Archive() (string, bool) { return strings.CutPrefix(t.Image, ArchivePrefix) }
-
-// signalOf reads a signal by name or number; empty is none.
-func signalOf(f *faults, field, text string) int {
-	if text == "" {
-		return 0
-	}
-	s, err := signal.ParseSignal(text)
-	if err != nil {
-		f.add(field, `%q is no signal; write its name, such as "SIGUSR1"`, text)
-		return 0
-	}
-	if n := int(s); n == 9 || n == 19 {
-		f.add(field, `%q cannot be caught by a process; use another, such as "SIGUSR1"`, text)
-		return 0
-	}
-	return int(s)
-}
 
 // rlimits are the names that ulimit accepts, as in getrlimit(2).
 var rlimits = []string{

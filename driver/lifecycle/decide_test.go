@@ -78,6 +78,9 @@ func TestLineage(t *testing.T) {
 	tc := taskConfig()
 	must.Eq(t, "ml/job/group/train/2", lineageOf(tc, &config.Checkpoint{}))
 	must.Eq(t, "team/run", lineageOf(tc, &config.Checkpoint{Lineage: "team/run"}))
+	must.Eq(t, "ml/job/group/train", lineageOf(tc, &config.Checkpoint{Ranks: 4}))
+	must.EqOp(t, 2, rankOf(tc, &config.Checkpoint{Ranks: 4, Rank: config.IndexRank}))
+	must.EqOp(t, 0, rankOf(tc, &config.Checkpoint{Ranks: 4, Rank: 0}))
 	tc.Namespace, tc.Env = "", nil
 	must.Eq(t, "default/job/group/train/0", lineageOf(tc, &config.Checkpoint{}))
 	tc.JobID = "sweep/dispatch-1-abc"

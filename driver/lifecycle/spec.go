@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -8,6 +9,7 @@ import (
 	"path"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/nomad/plugins/drivers"
@@ -77,20 +79,20 @@ func linuxResources(tc *drivers.TaskConfig) drivers.LinuxResources {
 	return *tc.Resources.LinuxResources
 }
 
-// lineageOf is the name that the job gives, or namespace/job/group/task/index. A dispatched child is a job of its own.
+// lineageOf is the name that the job gives, or namespace/job/group/task/index, without the index for ranks, which have one
+// lineage together. A dispatched child is a job of its own.
 func lineageOf(tc *drivers.TaskConfig, c *config.Checkpoint) string {
 	if c.Lineage != "" {
 		return c.Lineage
-	}
-	index := tc.Env["NOMAD_ALLOC_INDEX"]
-	if index == "" {
-		index = "0"
 	}
 	namespace := tc.Namespace
 	if namespace == "" {
 		namespace = "default"
 	}
-	parts := []string{namespace, tc.JobID, tc.TaskGroupName, tc.Name, index}
+	parts := []string{namespace, tc.JobID, tc.TaskGroupName, tc.Name}
+	if c.Ranks <= 1 {
+		parts = append(parts, cmp.Or(tc.Env["NOMAD_ALLOC_INDEX"], "0"))
+	}
 	for i, p := range parts {
 		p = url.PathEscape(p)
 		if p == "" || p == "." || p == ".." {
@@ -99,6 +101,15 @@ func lineageOf(tc *drivers.TaskConfig, c *config.Checkpoint) string {
 		parts[i] = p
 	}
 	return strings.Join(parts, "/")
+}
+
+// rankOf is the rank that the job gives, or the allocation's index.
+func rankOf(tc *drivers.TaskConfig, c *config.Checkpoint) int {
+	if c.Rank != config.IndexRank {
+		return c.Rank
+	}
+	n, _ := strconv.Atoi(tc.Env["NOMAD_ALLOC_INDEX"]) // Nomad sets it
+	return n
 }
 
 // arguments are what the container runs, as Docker does it: entrypoint, then command and args, each of which replaces

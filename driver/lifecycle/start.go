@@ -298,17 +298,23 @@ func (s *start) agentConfig(uid, gid int) (api.AgentConfig, error) {
 		CheckpointDir: s.st.CheckpointDir, TaskCheckpointDir: c.Dir, StateDir: agentState(s.st.Dir),
 		ControlSocket: controlSocket(s.st.Dir), TaskSocket: taskSocket(s.st.Dir), UID: uid, GID: gid,
 		Pattern: c.Pattern, Signal: c.Signal, Interval: api.Duration(c.Interval), Precision: c.Precision, LogLevel: p.Checkpoint.LogLevel,
+		Ranks: c.Ranks, Epoch: c.Epoch, Durability: api.Durability(c.Durability), Replicas: c.Replicas, Effort: c.Effort,
+		MaxCPUs: c.MaxCPUs, MaxMemoryBytes: c.MaxMemoryBytes, Fork: c.Fork, SingleWriter: c.SingleWriter, KeyFile: p.Checkpoint.KeyFile,
+	}
+	if c.Ranks > 1 {
+		ac.Rank = rankOf(s.tc, c)
+	}
+	if p.Consul.Address != "" { // for stores, replicas and epochs
+		ac.Consul = &api.ConsulConfig{
+			Address: p.Consul.Address, Token: p.Consul.Token, Datacenter: p.Consul.Datacenter, Service: p.Consul.Service,
+		}
 	}
 	switch {
 	case c.Store != "":
 		ac.Store = c.Store
 	case p.Checkpoint.Store != "":
 		ac.Store = p.Checkpoint.Store
-	case p.Consul.Address != "":
-		ac.Consul = &api.ConsulConfig{
-			Address: p.Consul.Address, Token: p.Consul.Token, Datacenter: p.Consul.Datacenter, Service: p.Consul.Service,
-		}
-	default:
+	case ac.Consul == nil:
 		dir := DefaultStore(p)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return ac, fmt.Errorf("make the default checkpoint store: %w", err)

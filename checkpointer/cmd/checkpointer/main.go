@@ -9,7 +9,6 @@ import (
 
 	"nomad-spotter/checkpointer/cli"
 	_ "nomad-spotter/checkpointer/store/azblob" // the stores that URLs can name, besides file
-	_ "nomad-spotter/checkpointer/store/azblob" // the stores that this program can open
 	_ "nomad-spotter/checkpointer/store/cos"
 	_ "nomad-spotter/checkpointer/store/gs"
 	_ "nomad-spotter/checkpointer/store/oss"

@@ -9,6 +9,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"nomad-spotter/checkpointer/agent"
+	_ "nomad-spotter/checkpointer/store/azblob" // the stores that URLs can name, besides file
+	_ "nomad-spotter/checkpointer/store/cos"
+	_ "nomad-spotter/checkpointer/store/gs"
+	_ "nomad-spotter/checkpointer/store/oss"
+	_ "nomad-spotter/checkpointer/store/s3"
 )
 
 // runAgent is the checkpoint agent of one task. Its log, in JSON, goes to standard error, which the driver points to a
