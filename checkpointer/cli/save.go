@@ -82,6 +82,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			if err := l.err(); err != nil {
 				return err
 			}
+			collectSeldom()
 			tree, err := stage.Scan(filepath.Dir(path), filepath.Base(path))
 			if err != nil {
 				return err

@@ -23,6 +23,37 @@ func (c *Content) Size() int64 { return c.size }
 // Parts returns the memory that the pack is made of, for whoever wants to use it again. The pack must not be used any more.
 func (c *Content) Parts() [][]byte { return c.parts }
 
+// Reader reads the pack from its start. What is written to a file goes there without a copy.
+func (c *Content) Reader() *Reader { return &Reader{io.NewSectionReader(c, 0, c.size), c} }
+
+// Reader reads a pack.
+type Reader struct {
+	*io.SectionReader
+	content *Content
+}
+
+// WriteTo implements io.WriterTo, part by part.
+func (r *Reader) WriteTo(w io.Writer) (n int64, err error) {
+	at, err := r.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	for i, p := range r.content.parts {
+		if skip := at - r.content.starts[i]; skip > 0 {
+			p = p[min(skip, int64(len(p))):]
+		}
+		if len(p) == 0 {
+			continue
+		}
+		k, err := w.Write(p)
+		if n += int64(k); err != nil {
+			return n, err
+		}
+	}
+	_, err = r.Seek(0, io.SeekEnd)
+	return n, err
+}
+
 // ReadAt implements io.ReaderAt.
 func (c *Content) ReadAt(p []byte, off int64) (n int, err error) {
 	if off < 0 {

@@ -86,6 +86,9 @@ type Index struct {
 
 // Builder assembles a pack. Its zero value is an empty one.
 type Builder struct {
+	// Memory returns memory for at least n bytes, of length 0, that Add copies into; nil: it is allocated.
+	Memory func(n int) []byte
+
 	content Content
 	sum     xxh3.Hasher
 	index   Index
@@ -119,12 +122,19 @@ const chunkBytes = 256 << 10
 func (b *Builder) Add(enc []byte, d Block) int {
 	c := &b.content
 	if n := len(c.parts); n == 0 || !c.copied || cap(c.parts[n-1])-len(c.parts[n-1]) < len(enc) {
-		c.parts = append(c.parts, make([]byte, 0, max(chunkBytes, len(enc))))
+		c.parts = append(c.parts, b.memory(len(enc)))
 		c.copied = true
 	}
 	last := &c.parts[len(c.parts)-1]
 	*last = append(*last, enc...)
 	return b.describe(enc, d)
+}
+
+func (b *Builder) memory(n int) []byte {
+	if b.Memory != nil {
+		return b.Memory(n)
+	}
+	return make([]byte, 0, max(chunkBytes, n))
 }
 
 // Take is Add without a copy: the memory of enc belongs to the pack from now on.
@@ -154,7 +164,7 @@ func (b *Builder) Finish() (pack *Content, index *Index, indexLen int, indexSum 
 	c.parts = append(c.parts, end)
 	c.size += int64(len(end))
 	c.settle()
-	*b = Builder{}
+	*b = Builder{Memory: b.Memory}
 	return &c, &ix, indexLen, indexSum
 }
 

@@ -89,6 +89,61 @@ func TestContent(t *testing.T) {
 }
 
 // Every changed bit and every truncation of a pack is noticed, and so is what is appended.
+// short is a writer that takes so many bytes.
+type short struct{ left int }
+
+func (s *short) Write(p []byte) (int, error) {
+	n := min(s.left, len(p))
+	if s.left -= n; n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+// A pack is written in parts from wherever its reader is, in memory that the user gave.
+func TestReader(t *testing.T) {
+	asked := 0
+	p := pack.Builder{Memory: func(n int) []byte {
+		asked++
+		return make([]byte, 0, n+10)
+	}}
+	for i := range 9 {
+		enc := bytes.Repeat([]byte{byte(i)}, i*i)
+		if i%4 == 0 {
+			p.Take(enc, pack.Block{Raw: 1, Elem: delta.Bytes})
+		} else {
+			p.Add(enc, pack.Block{Raw: 1, Elem: delta.Bytes})
+		}
+	}
+	must.Positive(t, asked)
+	c, _, _, _ := p.Finish()
+	must.NotNil(t, p.Memory)
+	want, err := io.ReadAll(c.Reader())
+	must.NoError(t, err)
+	must.EqOp(t, c.Size(), int64(len(want)))
+	for at := range len(want) + 1 {
+		r := c.Reader()
+		_, err := io.CopyN(io.Discard, onlyReader{r}, int64(at))
+		must.NoError(t, err)
+		var out bytes.Buffer
+		n, err := r.WriteTo(&out)
+		must.NoError(t, err)
+		must.EqOp(t, int64(len(want)-at), n)
+		must.True(t, bytes.Equal(want[at:], out.Bytes()))
+		n, err = r.WriteTo(&out) // nothing is left
+		must.NoError(t, err)
+		must.Zero(t, n)
+		if at < len(want) {
+			n, err = c.Reader().WriteTo(&short{at})
+			must.ErrorIs(t, err, io.ErrShortWrite)
+			must.EqOp(t, int64(at), n)
+		}
+	}
+}
+
+// onlyReader hides how else a reader can be read.
+type onlyReader struct{ io.Reader }
+
 func TestVerifyDamage(t *testing.T) {
 	b, _, n, sum := built(t)
 	verify := func(b []byte, size int) error { return pack.Verify(bytes.NewReader(b), int64(size), int64(n), sum) }

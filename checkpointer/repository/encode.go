@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,14 @@ const parallelUploads = 2
 const codedBytes = layout.BlockBytes + 1024
 
 var codedPool = sync.Pool{New: func() any { return newMemory(codedBytes)[:0] }}
+
+// codedMemory returns memory for n bytes of encoded blocks, of length 0.
+func codedMemory(n int) []byte {
+	if n > codedBytes {
+		return make([]byte, 0, n)
+	}
+	return codedPool.Get().([]byte) //nolint:forcetypeassert,errcheck // it holds nothing else
+}
 
 // Options say how a writer works. The zero value is a good default.
 type Options struct {
@@ -237,7 +244,7 @@ func (e *encoding) collect(t *task, list *[]address) error {
 	var n int
 	if len(c.enc) > codedBytes/2 && t.buf != nil {
 		n = e.builder.Take(c.enc, c.desc)
-		t.buf.enc = codedPool.Get().([]byte) //nolint:forcetypeassert,errcheck // it holds nothing else
+		t.buf.enc = codedMemory(codedBytes)
 	} else {
 		n = e.builder.Add(c.enc, c.desc)
 	}
@@ -327,7 +334,7 @@ func (e *encoding) addPack(p PackRef) int {
 // same content and made anew if not; else the error is errTaken.
 func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content, reuse bool) (int64, error) {
 	for range 3 {
-		n, err := r.store.Put(ctx, key, io.NewSectionReader(c, 0, c.Size()))
+		n, err := r.store.Put(ctx, key, c.Reader())
 		if err == nil {
 			r.trusted.Store(key, true)
 			return n, nil

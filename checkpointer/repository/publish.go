@@ -134,7 +134,7 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 func (w *Writer) encoding(m *Manifest, r *reader, lay *layout.Layout, par *parent) *encoding {
 	e := &encoding{
 		writer: w, opts: w.Options, id: m.ID(), src: r, layout: lay, plan: layout.Plan(lay), parent: par, manifest: m,
-		numbers: map[string]int{}, bases: map[address]bool{},
+		numbers: map[string]int{}, bases: map[address]bool{}, builder: pack.Builder{Memory: codedMemory},
 	}
 	if par != nil {
 		e.match = par.places.Match(lay, e.plan, m.Step)

@@ -148,7 +148,12 @@ func (f *File) writeTemp(ctx context.Context, tmp string, r io.Reader) (n int64,
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
-	if n, err = io.Copy(w, ctxReader{ctx, r}); err != nil {
+	if from, ok := r.(io.WriterTo); ok { // without a buffer in between
+		n, err = from.WriteTo(ctxWriter{ctx, w})
+	} else {
+		n, err = io.Copy(w, ctxReader{ctx, r})
+	}
+	if err != nil {
 		return n, err
 	}
 	return n, w.Sync()
@@ -294,6 +299,19 @@ func (f *File) Delete(_ context.Context, key string) error {
 		return fmt.Errorf("delete %s in %s: %w", key, f.URL(), err)
 	}
 	return nil
+}
+
+// ctxWriter ends with the context's error once that is done.
+type ctxWriter struct {
+	ctx context.Context //nolint:containedctx // lives for one copy
+	w   io.Writer
+}
+
+func (c ctxWriter) Write(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.w.Write(p)
 }
 
 // ctxReader ends with the context's error once that is done.

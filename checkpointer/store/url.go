@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -170,8 +169,21 @@ func parseFile(raw string, u *url.URL) (Location, error) {
 	return Location{Scheme: "file", Path: filepath.Clean(u.Path)}, nil
 }
 
-// bucketName is what any vendor takes as the name of a bucket or container.
-var bucketName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]$`)
+// isBucket tells whether any vendor could take a name as that of a bucket or container: 3 to 222 letters, digits and,
+// between others, '-', '_' and '.'. A regular expression would be compiled at the start of every program.
+func isBucket(name string) bool {
+	if len(name) < 3 || len(name) > 222 {
+		return false
+	}
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("-_.", c) < 0, i == 0, i == len(name)-1:
+			return false
+		}
+	}
+	return true
+}
 
 func parseBucket(raw string, u *url.URL, s scheme) (Location, error) {
 	want := u.Scheme + "://BUCKET/PREFIX"
@@ -181,7 +193,7 @@ func parseBucket(raw string, u *url.URL, s scheme) (Location, error) {
 		return Location{}, fmt.Errorf("store %q names no bucket: use %s", raw, want)
 	case u.Fragment != "" || strings.HasSuffix(raw, "#"):
 		return Location{}, fmt.Errorf("store %q has a fragment, %q: use %s, and %%23 for a # in the prefix", raw, u.Fragment, want)
-	case !bucketName.MatchString(u.Host):
+	case !isBucket(u.Host):
 		return Location{}, fmt.Errorf("bucket %q of store %q is no bucket's name: use letters, digits, '-', '_' and '.', and option endpoint for a host or port", u.Host, raw)
 	}
 	if l.Path != "" {

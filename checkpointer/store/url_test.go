@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/shoenig/test/must"
@@ -103,6 +104,11 @@ func TestParseLocation(t *testing.T) {
 		{url: "test:///bucket", err: "names no bucket"},
 		{url: "test://bucket:9000/a", err: `bucket "bucket:9000" of store`},
 		{url: "test://b", err: `bucket "b" of store`},
+		{url: "test://a-b", path: "a-b", color: "red", again: "test://a-b"},
+		{url: "test://ab-", err: `bucket "ab-" of store`},
+		{url: "test://.ab", err: `bucket ".ab" of store`},
+		{url: "test://a~b", err: `bucket "a~b" of store`},
+		{url: "test://" + strings.Repeat("b", 223), err: "is no bucket's name"},
 		{url: "test://bucket/a//b", err: `prefix "a//b" of store`},
 		{url: "test://bucket/../b", err: `prefix "../b" of store`},
 		{url: "test://bucket/a%00", err: "prefix"},
