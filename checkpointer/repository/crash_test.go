@@ -19,7 +19,7 @@ import (
 )
 
 // histories is how many random histories a normal run tries; SPOTTER_SOAK=N asks for N.
-const histories = 2000
+const histories = 1000
 
 // history is one life of a repository on a disk that crashes. Everything follows from its seed.
 type history struct {
