@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/shoenig/test/must"
@@ -18,7 +16,7 @@ import (
 	"nomad-spotter/checkpointer/store/storetest"
 )
 
-// histories is how many random histories a normal run tries; SPOTTER_SOAK=N asks for N.
+// histories is how many random histories a normal run tries.
 const histories = 1000
 
 // history is one life of a repository on a disk that crashes. Everything follows from its seed.
@@ -224,12 +222,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 
 // TestCrashRandom lives many random histories: several lives, each cut short at a random effect, by a kill or a crash.
 func TestCrashRandom(t *testing.T) {
-	n := histories
-	if v := os.Getenv("SPOTTER_SOAK"); v != "" {
-		var err error
-		n, err = strconv.Atoi(v)
-		must.NoError(t, err)
-	}
+	n := budget(t, histories)
 	durable := 0
 	for seed := range uint64(n) {
 		h := newHistory(t, seed)

@@ -8,13 +8,15 @@ import (
 	"github.com/shoenig/test/must"
 )
 
-// budget is how many random cases a test tries: n, and with SPOTTER_SOAK=N in the environment N.
+// budget is how many random cases a test tries: n, and with SPOTTER_SOAK=FACTOR in the environment so many times as many.
 func budget(t *testing.T, n int) int {
 	t.Helper()
-	if v := os.Getenv("SPOTTER_SOAK"); v != "" {
-		var err error
-		n, err = strconv.Atoi(v)
-		must.NoError(t, err)
+	v := os.Getenv("SPOTTER_SOAK")
+	if v == "" {
+		return n
 	}
-	return n
+	factor, err := strconv.Atoi(v)
+	must.NoError(t, err)
+	must.Positive(t, factor)
+	return n * factor
 }

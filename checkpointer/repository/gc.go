@@ -101,6 +101,9 @@ func (r *Repository) gone(ctx context.Context, s Snapshot) (bool, error) {
 // Another collection a moment later does better; if the writer died, one after the next claim.
 var ErrClaiming = errors.New("a writer is claiming the lineage at the moment, nothing was removed: collect again later")
 
+// ErrCollecting says that two collections were at work: one removed what the other had just listed.
+var ErrCollecting = errors.New("another collection removed it meanwhile, nothing was removed by this one: collect again later")
+
 // Collect removes what a retention does not keep of a lineage: snapshots, and packs that nothing needs any more, also
 // those that writers left that died. With dry it only says what it would remove. Of the snapshots that a retention keeps,
 // one of which a pack is missing or has another length stands for none: the next older one is kept in its place as well.
@@ -111,10 +114,11 @@ var ErrClaiming = errors.New("a writer is claiming the lineage at the moment, no
 //	lists the packs: only these may go     creates its intent, which names the snapshot it relies on
 //	makes sure of what it keeps
 //	announces each removal                 looks whether that one is being removed; if so it takes another
-//	lists the intents                      makes packs
-//	lists the snapshots                    creates the manifest
-//	removes what nothing refers to         looks for a newer epoch
-//	                                       removes its intent
+//	lists the announcements of others      makes packs
+//	lists the claims                       creates the manifest
+//	lists the intents                      looks for a newer epoch
+//	lists the snapshots                    removes its intent
+//	removes what nothing refers to
 //
 // There is an intent of a snapshot from before its first pack until after its manifest; a retry goes on under the intent
 // that the failed attempt left, or uses no pack that is there. So if no intent was there to be listed, then either the
@@ -414,8 +418,10 @@ func (c *collection) announce(ctx context.Context, keep Retention) error {
 // begun, those that never count, and packs that are not needed.
 func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err error) {
 	g := c.garbage
-	// In this order: a save that has no intent any more has published.
-	keys, err := c.repo.list(ctx, g.Lineage, kindSaves, kindSnapshots, kindSeen, kindRemoved, kindStale)
+	// In this order: a removal that another collection has announced was there to be seen by saves that have no intent yet; an
+	// intent that a claim ended has published before that claim, or never will; a save that has no intent any more has
+	// published.
+	keys, err := c.repo.list(ctx, g.Lineage, kindRemoved, kindStale, kindSeen, kindSaves, kindSnapshots)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -462,10 +468,12 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 	}
 	needed := map[string]bool{}
 	for _, s := range stay {
-		if m := c.manifests[s.ID]; m != nil {
-			for _, p := range m.Packs {
-				needed[p.Name] = true
-			}
+		m := c.manifests[s.ID]
+		if m == nil { // in favour of one that is not in this list, and may need the same packs
+			return nil, nil, fmt.Errorf("snapshot %s: %w", s.ID, ErrCollecting)
+		}
+		for _, p := range m.Packs {
+			needed[p.Name] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.packs)) {
