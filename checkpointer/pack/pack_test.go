@@ -88,7 +88,6 @@ func TestContent(t *testing.T) {
 	must.True(t, same)
 }
 
-// Every changed bit and every truncation of a pack is noticed, and so is what is appended.
 // short is a writer that takes so many bytes.
 type short struct{ left int }
 
@@ -144,6 +143,7 @@ func TestReader(t *testing.T) {
 // onlyReader hides how else a reader can be read.
 type onlyReader struct{ io.Reader }
 
+// Every changed bit and every truncation of a pack is noticed, and so is what is appended.
 func TestVerifyDamage(t *testing.T) {
 	b, _, n, sum := built(t)
 	verify := func(b []byte, size int) error { return pack.Verify(bytes.NewReader(b), int64(size), int64(n), sum) }

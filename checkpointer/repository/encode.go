@@ -299,17 +299,15 @@ func (e *encoding) flush() error {
 	e.addPack(PackRef{Name: name, Bytes: b.Size(), Index: int64(indexLen)})
 	key := packKey(e.writer.Lineage, name)
 	e.upload.Go(func() error {
-		defer func() {
-			for _, p := range b.Parts() {
-				if cap(p) == codedBytes {
-					codedPool.Put(p[:0]) //nolint:staticcheck // a slice header more is nothing beside half a MiB
-				}
-			}
-		}()
 		n, err := e.writer.repo.putPack(e.uploads, key, b, e.resumed)
-		if err != nil {
+		if err != nil { // whoever sent it may be reading it still
 			e.cancel()
 			return err
+		}
+		for _, p := range b.Parts() {
+			if cap(p) == codedBytes {
+				codedPool.Put(p[:0]) //nolint:staticcheck // a slice header more is nothing beside half a MiB
+			}
 		}
 		e.writer.repo.indexes.put(key, ix)
 		e.mu.Lock()
