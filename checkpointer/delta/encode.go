@@ -39,6 +39,10 @@ var effortSettings = [...]settings{
 
 // Encoder encodes blocks. It keeps scratch memory, nothing that changes its output, and is not safe for concurrent use.
 type Encoder struct {
+	// MaxDelta is about how many bytes a block may take for which its reference is needed; 0: any number. If it would take
+	// more it is coded without.
+	MaxDelta int
+
 	effort Effort
 	settings
 	fit                            fitter
@@ -72,7 +76,7 @@ func (e *Encoder) Encode(dst, cur, ref []byte, elem Elem) (out []byte, needsRef 
 	h := header{elem: elem}
 	if e.effort < None && len(cur) > 2*entrySize && len(cur) <= MaxElems*elem.Width() {
 		if elem == Bytes {
-			h.method = e.zip.choose(cur, ref)
+			h.method = e.zip.choose(cur, ref, e.MaxDelta)
 		}
 		switch {
 		case h.method != stored:

@@ -141,6 +141,31 @@ func TestRatio(t *testing.T) {
 	}
 }
 
+// TestMaxDelta finds that a reference is not used where the block would take more than it may, but for what a sample's
+// estimate is wrong by, and that the block is then coded as if there were none.
+func TestMaxDelta(t *testing.T) {
+	for elem := Bytes; elem < elems; elem++ {
+		for _, effort := range []Effort{Auto, Fast, Small} {
+			cur, ref := goldenBlock(elem, 50_000, 1000)
+			e := NewEncoder(effort)
+			alone, _ := e.Encode(nil, cur, nil, elem)
+			free, needs := e.Encode(nil, cur, ref, elem)
+			for _, limit := range []int{1, len(free) / 2, len(free) * 9 / 10, len(free) * 11 / 10, len(cur), 2 * len(cur)} {
+				e.MaxDelta = limit
+				got, with := e.Encode(nil, cur, ref, elem)
+				switch {
+				case limit > len(free) && needs:
+					must.True(t, with)
+					must.True(t, bytes.Equal(free, got))
+				case needs:
+					must.False(t, with, must.Sprint(elem, effort, limit, len(free), len(alone)))
+					must.True(t, bytes.Equal(alone, got))
+				}
+			}
+		}
+	}
+}
+
 func TestMethod(t *testing.T) {
 	cur, ref := goldenBlock(F32, 5000, 1000)
 	text := []byte(strings.Repeat("layers.3.attention.weight ", 300))

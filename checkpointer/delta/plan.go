@@ -76,11 +76,15 @@ func (e *Encoder) plan(cur, ref []byte, elem Elem) plan {
 		s.exps = sized(s.exps, n)
 		exponents(s.exps, s.ref, elem)
 		needed := raw / 1024 * e.related
-		if hinted := e.planHinted(best, elem); hinted.bits+needed < best.bits {
+		most := raw
+		if e.MaxDelta > 0 && e.MaxDelta < len(cur) {
+			most = uint64(float64(raw) * float64(e.MaxDelta) / float64(len(cur)))
+		}
+		if hinted := e.planHinted(best, elem); hinted.bits+needed < best.bits && hinted.bits <= most {
 			best, needed = hinted, 0
 		}
 		if width > 1 { // contexts of a byte tell as much as its difference
-			if d := e.planDifference(elem); d.bits+needed < best.bits {
+			if d := e.planDifference(elem); d.bits+needed < best.bits && d.bits <= most {
 				best = d
 			}
 		}

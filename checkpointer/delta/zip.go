@@ -17,8 +17,9 @@ type zipper struct {
 
 const trialSize = 8 << 10 // bytes of a block that are compressed to see whether it pays
 
-// choose finds out by a part of cur whether zstd pays, on cur itself or on its difference from ref.
-func (z *zipper) choose(cur, ref []byte) method {
+// choose finds out by a part of cur whether zstd pays, on cur itself or on its difference from ref, which may take about so
+// many bytes; 0: any number.
+func (z *zipper) choose(cur, ref []byte, maxDelta int) method {
 	n := min(len(cur), trialSize)
 	at := (len(cur) - n) / 2
 	plain := cur[at : at+n]
@@ -30,7 +31,7 @@ func (z *zipper) choose(cur, ref []byte) method {
 	if ref != nil {
 		z.work = sized(z.work, n)
 		subtle.XORBytes(z.work, plain, ref[at:at+n])
-		if size := z.try(z.work); size < least-n>>6 {
+		if size := z.try(z.work); size < least-n>>6 && (maxDelta <= 0 || size <= maxDelta*n/len(cur)) {
 			best, least = xored, size
 		}
 	}

@@ -54,11 +54,13 @@ func (c *coder) code(ctx context.Context, t *task) error {
 			return nil
 		}
 		var err error
-		if base, links = c.base(places, b.Len); base != nil {
+		var left int
+		if base, links, left = c.base(places, b.Len); base != nil {
 			if ref, err = c.reference(ctx, t.buf, places, base, b.Len); err != nil {
 				return err
 			}
 		}
+		c.encoder.MaxDelta = left
 	}
 	enc, delta := c.encoder.Encode(t.buf.enc[:0], t.buf.cur, ref, b.Elem)
 	t.buf.enc = enc
@@ -97,43 +99,66 @@ const wantedSteps = 64
 
 // base says what a block may be coded against: its earlier self in the parent; or, where that has as many links as are
 // allowed, the block that stands alone at the other end of the chain. The decay of a difference with distance is what the
-// encoder then measures: once it does not pay, the block stands alone itself.
-func (c *coder) base(places []layout.Place, n int) (out []basePiece, links int) {
-	if len(places) == 0 {
-		return nil, 0
+// encoder then measures: once it does not pay, the block stands alone itself. left is how many bytes the difference may
+// take; 0: any number.
+func (c *coder) base(places []layout.Place, n int) (out []basePiece, links, left int) {
+	if len(places) == 0 || c.e.opts.Effort == delta.None {
+		return nil, 0, 0
 	}
 	v := c.e.parent.view
-	steps := 0
+	steps, read := 0, 0
 	for i, p := range places {
 		a := v.blocks[p.Block]
 		links = max(links, c.desc(a).Links+1)
 		out = append(out, basePiece{at: a, off: p.Off, len: p.Len})
 		if (i == 0 || a != out[i-1].at) && steps <= wantedSteps {
-			steps += v.steps(a, wantedSteps)
+			blocks, size := v.cost(a, wantedSteps)
+			steps, read = steps+blocks, read+size
 		}
 	}
 	if steps > wantedSteps { // tensors from all over the place
-		return nil, 0
+		return nil, 0, 0
 	}
-	if links <= c.e.opts.links() {
-		return out, links
+	if links > c.e.opts.links() {
+		a, ok := c.end(out, n)
+		if !ok {
+			return nil, 0, 0
+		}
+		out, links, read = []basePiece{{at: a, len: n}}, 1, c.desc(a).Len
 	}
-	if len(out) != 1 || out[0].len != n || out[0].off != 0 {
-		return nil, 0
+	if c.e.opts.Effort != delta.Fast {
+		return out, links, 0
 	}
-	a := out[0].at
+	// A restore then never reads more than the raw size. What a difference takes is not known before: as much as the last one.
+	expected := n / 4
+	if d := c.desc(out[0].at); d.Links > 0 && len(out) == 1 {
+		expected = d.Len
+	}
+	if left = n - read; left < expected {
+		return nil, 0, 0
+	}
+	return out, links, left
+}
+
+// end is the block that stands alone at the other end of a chain.
+func (c *coder) end(base []basePiece, n int) (a address, ok bool) {
+	if len(base) != 1 || base[0].len != n || base[0].off != 0 {
+		return a, false
+	}
+	v := c.e.parent.view
+	a = base[0].at
 	for c.desc(a).Links > 0 {
 		d := c.desc(a)
 		if len(d.Base) != 1 || d.Base[0].Off != 0 || d.Base[0].Len != n {
-			return nil, 0
+			return a, false
 		}
 		next := address{v.packs[a.pack].Packs[d.Base[0].Pack], d.Base[0].Block}
 		if !v.mayUse(a, next) || c.desc(next).Raw != n {
-			return nil, 0
+			return a, false
 		}
 		a = next
 	}
-	return []basePiece{{at: a, len: n}}, 1
+	return a, true
 }
 
 // reference returns the bytes of a base; nil if they are damaged in the store.

@@ -219,14 +219,14 @@ func (v *view) addresses(runs []Run) ([]address, error) {
 	return out, nil
 }
 
-// steps counts the blocks that must be decoded for one, with itself; what it counts beyond limit is not exact. A block that
-// is decoded for several pieces in a row counts once.
-func (v *view) steps(a address, limit int) int {
+// cost counts the blocks that must be decoded for one, with itself, and their encoded bytes; what it counts beyond limit is
+// not exact. A block that is decoded for several pieces in a row counts once.
+func (v *view) cost(a address, limit int) (blocks, size int) {
 	ix := v.packs[a.pack]
 	if ix == nil || a.block >= len(ix.Blocks) {
-		return limit + 1
+		return limit + 1, 0
 	}
-	n := 1
+	blocks, size = 1, ix.Blocks[a.block].Len
 	var last address
 	for i, p := range ix.Blocks[a.block].Base {
 		b := address{ix.Packs[p.Pack], p.Block}
@@ -234,12 +234,13 @@ func (v *view) steps(a address, limit int) int {
 			continue
 		}
 		last = b
-		if n > limit || !v.mayUse(a, b) {
-			return limit + 1
+		if blocks > limit || !v.mayUse(a, b) {
+			return limit + 1, 0
 		}
-		n += v.steps(b, limit-n)
+		n, more := v.cost(b, limit-blocks)
+		blocks, size = blocks+n, size+more
 	}
-	return n
+	return blocks, size
 }
 
 // mayUse tells whether a block may refer to another: to one that exists and has fewer links, so that there is an end.
@@ -250,7 +251,7 @@ func (v *view) mayUse(from, to address) bool {
 
 // readLayout returns the bytes of the layout.
 func (v *view) readLayout(ctx context.Context) ([]byte, error) {
-	d := newDecoder(v, newWindows(v, 0))
+	d := newDecoder(v, newSingly(v))
 	defer d.close()
 	var packed []byte
 	for _, a := range v.head {

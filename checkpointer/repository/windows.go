@@ -10,7 +10,7 @@ import (
 	"nomad-spotter/checkpointer/pack"
 )
 
-// windowBytes is how much of a pack is read at once: whole blocks, as many as fit.
+// windowBytes is how much of a pack is read at once.
 const windowBytes = 4 << 20
 
 // errShortObject says that an object ends before it should.
@@ -19,11 +19,13 @@ var errShortObject = errors.New("it is shorter than it was")
 // windows reads packs in large pieces, which neighbouring blocks share, and reads ahead. It is safe for concurrent use.
 type windows struct {
 	view  *view
-	limit int // windows kept when nobody uses them
+	size  int64 // of a window, whole blocks, as many as fit
+	limit int   // windows kept when nobody uses them
 	wg    sync.WaitGroup
 
 	mu     sync.Mutex
 	starts map[string][]int64 // of a pack's windows, as offsets, and the end of the last
+	needed map[string][]bool  // of a pack's blocks; nil: unknown
 	wanted map[windowKey]bool // worth reading ahead
 	open   map[windowKey]*window
 	unused *list.List // windowKey of those open that nobody uses, the longest unused first
@@ -44,7 +46,17 @@ type window struct {
 
 // newWindows keeps up to bytes of what nobody uses at the moment.
 func newWindows(v *view, bytes int64) *windows {
-	return &windows{view: v, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{}, starts: map[string][]int64{}, wanted: map[windowKey]bool{}, unused: list.New()}
+	return &windows{
+		view: v, size: windowBytes, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{},
+		starts: map[string][]int64{}, wanted: map[windowKey]bool{}, unused: list.New(),
+	}
+}
+
+// newSingly reads every block by itself.
+func newSingly(v *view) *windows {
+	w := newWindows(v, 0)
+	w.size = 0
+	return w
 }
 
 // cut returns where the windows of a pack begin. The caller holds mu.
@@ -54,8 +66,14 @@ func (w *windows) cut(name string) []int64 {
 	}
 	ix := w.view.packs[name]
 	s := []int64{0}
-	for _, b := range ix.Blocks {
-		if last := s[len(s)-1]; b.Off > last && b.Off+int64(b.Len)-last > windowBytes {
+	needed := w.needed[name] // nil: who knows
+	for i, b := range ix.Blocks {
+		last := s[len(s)-1]
+		if b.Off == last || b.Len == 0 {
+			continue
+		}
+		full := b.Off+int64(b.Len)-last > w.size
+		if full || needed != nil && (i == 0 || needed[i] != needed[i-1]) && unneeded(ix, needed, i) > gapBytes {
 			s = append(s, b.Off)
 		}
 	}
@@ -64,32 +82,59 @@ func (w *windows) cut(name string) []int64 {
 	return s
 }
 
+// gapBytes is how much that nobody needs is read for one request less.
+const gapBytes = 256 << 10
+
+// unneeded is how many bytes, up to a little over gapBytes, nobody needs from a block on, or before it if it is needed.
+func unneeded(ix *pack.Index, needed []bool, i int) (n int) {
+	step := 1
+	if needed[i] {
+		i, step = i-1, -1
+	}
+	for ; i >= 0 && i < len(needed) && !needed[i] && n <= gapBytes; i += step {
+		n += ix.Blocks[i].Len
+	}
+	return n
+}
+
 // key returns the window in which an offset lies. The caller holds mu.
 func (w *windows) key(name string, off int64) windowKey {
 	s := w.cut(name)
 	return windowKey{name, sort.Search(len(s)-1, func(i int) bool { return s[i+1] > off })}
 }
 
-// want says that blocks, and those that they are decoded with, will be asked for in about this order.
+// want says that blocks, and those that they are decoded with, will be asked for in about this order, and no others. It is
+// called before any is.
 func (w *windows) want(blocks []address) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	seen := map[address]bool{}
-	var follow func(a address, links int)
-	follow = func(a address, links int) {
-		ix := w.view.packs[a.pack]
-		if ix == nil || a.block >= len(ix.Blocks) || seen[a] || links < 0 {
-			return
-		}
-		seen[a] = true
-		b := ix.Blocks[a.block]
-		w.wanted[w.key(a.pack, b.Off)] = true
-		for _, p := range b.Base {
-			follow(address{ix.Packs[p.Pack], p.Block}, links-1)
+	w.needed = map[string][]bool{}
+	for _, a := range blocks {
+		w.need(a, pack.MaxLinks)
+	}
+	for name, needed := range w.needed {
+		for i, b := range w.view.packs[name].Blocks {
+			if needed[i] && b.Len > 0 {
+				w.wanted[w.key(name, b.Off)] = true
+			}
 		}
 	}
-	for _, a := range blocks {
-		follow(a, pack.MaxLinks)
+}
+
+func (w *windows) need(a address, links int) {
+	ix := w.view.packs[a.pack]
+	if ix == nil || a.block >= len(ix.Blocks) || links < 0 {
+		return
+	}
+	if w.needed[a.pack] == nil {
+		w.needed[a.pack] = make([]bool, len(ix.Blocks))
+	}
+	if w.needed[a.pack][a.block] {
+		return
+	}
+	w.needed[a.pack][a.block] = true
+	for _, p := range ix.Blocks[a.block].Base {
+		w.need(address{ix.Packs[p.Pack], p.Block}, links-1)
 	}
 }
 
