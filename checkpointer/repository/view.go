@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
 
 	"nomad-spotter/checkpointer/layout"
 	"nomad-spotter/checkpointer/pack"
@@ -125,12 +126,20 @@ func (r *Repository) open(ctx context.Context, s Snapshot) (*view, error) {
 		return nil, err
 	}
 	v := &view{repo: r, snapshot: s, manifest: m, packs: map[string]*pack.Index{}, refs: map[string]PackRef{}}
-	for _, p := range m.Packs {
-		ix, err := r.index(ctx, s, p)
-		if err != nil {
-			return nil, err
-		}
-		v.packs[p.Name], v.refs[p.Name] = ix, p
+	found := make([]*pack.Index, len(m.Packs))
+	g, in := errgroup.WithContext(ctx)
+	g.SetLimit(parallelReads)
+	for i, p := range m.Packs {
+		g.Go(func() (err error) {
+			found[i], err = r.index(in, s, p)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for i, p := range m.Packs {
+		v.packs[p.Name], v.refs[p.Name] = found[i], p
 	}
 	if err := v.resolve(ctx); err != nil {
 		return nil, err

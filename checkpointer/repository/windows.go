@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"slices"
 	"sort"
 	"sync"
 
@@ -26,9 +27,12 @@ type windows struct {
 	mu     sync.Mutex
 	starts map[string][]int64 // of a pack's windows, as offsets, and the end of the last
 	needed map[string][]bool  // of a pack's blocks; nil: unknown
-	wanted map[windowKey]bool // worth reading ahead
+	queue  []windowKey        // worth reading ahead, in this order
+	turn   map[windowKey]int  // the place in queue
+	next   int                // what comes before in queue was read, or left out
+	early  []windowKey        // read ahead, and not used yet
 	open   map[windowKey]*window
-	unused *list.List // windowKey of those open that nobody uses, the longest unused first
+	unused *list.List // windowKey of those open that nobody uses any more, the longest unused first
 }
 
 type windowKey struct {
@@ -48,7 +52,7 @@ type window struct {
 func newWindows(v *view, bytes int64) *windows {
 	return &windows{
 		view: v, size: windowBytes, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{},
-		starts: map[string][]int64{}, wanted: map[windowKey]bool{}, unused: list.New(),
+		starts: map[string][]int64{}, turn: map[windowKey]int{}, unused: list.New(),
 	}
 }
 
@@ -109,33 +113,38 @@ func (w *windows) want(blocks []address) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.needed = map[string][]bool{}
+	var order []address
 	for _, a := range blocks {
-		w.need(a, pack.MaxLinks)
+		order = w.need(order, a, pack.MaxLinks)
 	}
-	for name, needed := range w.needed {
-		for i, b := range w.view.packs[name].Blocks {
-			if needed[i] && b.Len > 0 {
-				w.wanted[w.key(name, b.Off)] = true
-			}
+	for _, a := range order {
+		b := &w.view.packs[a.pack].Blocks[a.block]
+		k := w.key(a.pack, b.Off)
+		if _, ok := w.turn[k]; !ok && b.Len > 0 {
+			w.turn[k] = len(w.queue)
+			w.queue = append(w.queue, k)
 		}
 	}
 }
 
-func (w *windows) need(a address, links int) {
+// need appends a block and what it is decoded with to the order, unless that is there already.
+func (w *windows) need(order []address, a address, links int) []address {
 	ix := w.view.packs[a.pack]
 	if ix == nil || a.block >= len(ix.Blocks) || links < 0 {
-		return
+		return order
 	}
 	if w.needed[a.pack] == nil {
 		w.needed[a.pack] = make([]bool, len(ix.Blocks))
 	}
 	if w.needed[a.pack][a.block] {
-		return
+		return order
 	}
 	w.needed[a.pack][a.block] = true
+	order = append(order, a)
 	for _, p := range ix.Blocks[a.block].Base {
-		w.need(address{ix.Packs[p.Pack], p.Block}, links-1)
+		order = w.need(order, address{ix.Packs[p.Pack], p.Block}, links-1)
 	}
+	return order
 }
 
 // bytes returns the encoded bytes of a block of a pack, until release is called.
@@ -163,7 +172,7 @@ func (w *windows) bytes(ctx context.Context, name string, b *pack.Block) (enc []
 	return win.data[at : at+b.Len], func() { w.release(k, win) }, nil
 }
 
-// use counts the caller as a user of the window at an offset, which is read if it is not there, as is the next one.
+// use counts the caller as a user of the window at an offset, which is read if it is not there, as are the next ones.
 func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *window, int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,25 +180,38 @@ func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *
 	win := w.open[k]
 	if win == nil {
 		win = w.read(ctx, k)
+		if turn, ok := w.turn[k]; ok && turn >= w.next { // what was read before its turn was not needed after all
+			w.next = turn + 1
+			for _, e := range w.early {
+				w.idle(e)
+			}
+			w.early = w.early[:0]
+		}
+	}
+	if i := slices.Index(w.early, k); i >= 0 {
+		w.early = slices.Delete(w.early, i, i+1)
 	}
 	win.users++
 	if win.place != nil {
 		w.unused.Remove(win.place)
 		win.place = nil
 	}
-	next := windowKey{name, k.n + 1}
-	if w.wanted[next] && w.open[next] == nil {
+	for len(w.early) < readAhead && w.next < len(w.queue) {
+		next := w.queue[w.next]
+		w.next++
 		w.read(ctx, next)
-		w.idle(next)
+		w.early = append(w.early, next)
 	}
 	return k, win, w.starts[name][k.n]
 }
+
+// readAhead is how many windows are read before anybody asks for them.
+const readAhead = 6
 
 // read begins to read a window. The caller holds mu.
 func (w *windows) read(ctx context.Context, k windowKey) *window {
 	win := &window{done: make(chan struct{})}
 	w.open[k] = win
-	delete(w.wanted, k)
 	s := w.starts[k.pack]
 	off, n := s[k.n], s[k.n+1]-s[k.n]
 	w.wg.Go(func() {
@@ -211,7 +233,7 @@ func (w *windows) release(k windowKey, win *window) {
 	}
 }
 
-// idle keeps a window that nobody uses, up to the limit of those. The caller holds mu.
+// idle keeps a window that nobody uses any more, up to the limit of those. The caller holds mu.
 func (w *windows) idle(k windowKey) {
 	w.open[k].place = w.unused.PushBack(k)
 	for w.unused.Len() > w.limit {
