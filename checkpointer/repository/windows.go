@@ -29,6 +29,7 @@ type windows struct {
 	needed map[string][]bool  // of a pack's blocks; nil: unknown
 	queue  []windowKey        // worth reading ahead, in this order
 	turn   map[windowKey]int  // the place in queue
+	uses   map[windowKey]int  // how often it will be used yet; 0 or less: who knows
 	next   int                // what comes before in queue was read, or left out
 	early  []windowKey        // read ahead, and not used yet
 	open   map[windowKey]*window
@@ -52,7 +53,7 @@ type window struct {
 func newWindows(v *view, bytes int64) *windows {
 	return &windows{
 		view: v, size: windowBytes, limit: int(max(bytes/windowBytes, 2)), open: map[windowKey]*window{},
-		starts: map[string][]int64{}, turn: map[windowKey]int{}, unused: list.New(),
+		starts: map[string][]int64{}, turn: map[windowKey]int{}, uses: map[windowKey]int{}, unused: list.New(),
 	}
 }
 
@@ -107,44 +108,52 @@ func (w *windows) key(name string, off int64) windowKey {
 	return windowKey{name, sort.Search(len(s)-1, func(i int) bool { return s[i+1] > off })}
 }
 
-// want says that blocks, and those that they are decoded with, will be asked for in about this order, and no others. It is
-// called before any is.
+// want says that blocks will be asked for in about this order, each once, and no others. It is called before any is.
 func (w *windows) want(blocks []address) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.needed = map[string][]bool{}
-	var order []address
-	for _, a := range blocks {
-		order = w.need(order, a, pack.MaxLinks)
+	all := func(visit func(a address)) {
+		for _, a := range blocks {
+			steps := wantedSteps
+			w.follow(a, pack.MaxLinks, &steps, visit)
+		}
 	}
-	for _, a := range order {
+	all(func(a address) {
+		if w.needed[a.pack] == nil {
+			w.needed[a.pack] = make([]bool, len(w.view.packs[a.pack].Blocks))
+		}
+		w.needed[a.pack][a.block] = true
+	})
+	all(func(a address) {
 		b := &w.view.packs[a.pack].Blocks[a.block]
+		if b.Len == 0 {
+			return
+		}
 		k := w.key(a.pack, b.Off)
-		if _, ok := w.turn[k]; !ok && b.Len > 0 {
+		w.uses[k]++
+		if _, ok := w.turn[k]; !ok {
 			w.turn[k] = len(w.queue)
 			w.queue = append(w.queue, k)
 		}
-	}
+	})
 }
 
-// need appends a block and what it is decoded with to the order, unless that is there already.
-func (w *windows) need(order []address, a address, links int) []address {
+// follow visits the blocks that are decoded for one, in that order, with itself, up to so many.
+func (w *windows) follow(a address, links int, steps *int, visit func(a address)) {
 	ix := w.view.packs[a.pack]
-	if ix == nil || a.block >= len(ix.Blocks) || links < 0 {
-		return order
+	if ix == nil || a.block >= len(ix.Blocks) || links < 0 || *steps <= 0 {
+		return
 	}
-	if w.needed[a.pack] == nil {
-		w.needed[a.pack] = make([]bool, len(ix.Blocks))
+	*steps--
+	var last address
+	for i, p := range ix.Blocks[a.block].Base {
+		if from := (address{ix.Packs[p.Pack], p.Block}); i == 0 || from != last {
+			w.follow(from, links-1, steps, visit)
+			last = from
+		}
 	}
-	if w.needed[a.pack][a.block] {
-		return order
-	}
-	w.needed[a.pack][a.block] = true
-	order = append(order, a)
-	for _, p := range ix.Blocks[a.block].Base {
-		order = w.need(order, address{ix.Packs[p.Pack], p.Block}, links-1)
-	}
-	return order
+	visit(a)
 }
 
 // bytes returns the encoded bytes of a block of a pack, until release is called.
@@ -228,8 +237,30 @@ func (w *windows) release(k windowKey, win *window) {
 	if w.open[k] != win {
 		return
 	}
-	if win.users--; win.users == 0 {
-		w.idle(k)
+	w.uses[k]--
+	if win.users--; win.users > 0 {
+		return
+	}
+	select {
+	case <-win.done:
+		if w.uses[k] == 0 {
+			w.drop(k)
+			return
+		}
+	default: // whoever asked has given up
+	}
+	w.idle(k)
+}
+
+// drop gives the memory of a window back that was read and that nobody uses. The caller holds mu.
+func (w *windows) drop(k windowKey) {
+	win := w.open[k]
+	delete(w.open, k)
+	if win.place != nil {
+		w.unused.Remove(win.place)
+	}
+	if cap(win.data) == windowBytes {
+		windowPool.Put(win.data[:windowBytes]) //nolint:staticcheck // a slice header more is nothing beside 4 MiB
 	}
 }
 
@@ -238,16 +269,11 @@ func (w *windows) idle(k windowKey) {
 	w.open[k].place = w.unused.PushBack(k)
 	for w.unused.Len() > w.limit {
 		old := w.unused.Front().Value.(windowKey) //nolint:forcetypeassert,errcheck // there is nothing else in it
-		o := w.open[old]
 		select {
-		case <-o.done:
+		case <-w.open[old].done:
+			w.drop(old)
 		default:
 			return // it is still being read
-		}
-		w.unused.Remove(o.place)
-		delete(w.open, old)
-		if cap(o.data) == windowBytes {
-			windowPool.Put(o.data[:windowBytes]) //nolint:staticcheck // a slice header more is nothing beside 4 MiB
 		}
 	}
 }
