@@ -174,6 +174,9 @@ func (v *view) write(ctx context.Context, root *os.Root, tmp string, t Target) (
 		for _, p := range b.Pieces {
 			err := files.use(p.Entry, func(f *os.File) error {
 				_, err := f.WriteAt(raw[at:at+p.Len], p.Off)
+				if p.Len >= flushBytes { // so that the sync at the end has little left to do; if it fails that does it all
+					_ = unix.SyncFileRange(int(f.Fd()), p.Off, int64(p.Len), unix.SYNC_FILE_RANGE_WRITE)
+				}
 				return err
 			})
 			if err != nil {
@@ -187,6 +190,9 @@ func (v *view) write(ctx context.Context, root *os.Root, tmp string, t Target) (
 		return nil
 	})
 }
+
+// flushBytes is the least that is handed to the disk at once while a restore goes on.
+const flushBytes = 64 << 10
 
 // Read passes the content of a snapshot to f piece by piece, verified, in any order and several at once: the bytes of a
 // file, which f must not keep, from an offset on. It returns the layout, which also names what is empty.
