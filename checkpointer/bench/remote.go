@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -49,7 +48,7 @@ func startServer(ctx context.Context, dir string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, bin, "--port", addr, "--access", serverUser, "--secret", serverSecret, "--quiet", "posix", root)
+	cmd := exec.CommandContext(ctx, bin, "--port", addr, "--access", serverUser, "--secret", serverSecret, "--quiet", "--keep-alive", "posix", root)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -73,10 +72,11 @@ func startServer(ctx context.Context, dir string) (*server, error) {
 // remote is how the two tools reach the server over a link.
 type remote struct{ addr string }
 
-func (r remote) ours(binary string, args ...string) Command {
+// ours is our command on the lineage of an effort.
+func (r remote) ours(binary, effort string, args ...string) Command {
 	url := fmt.Sprintf("s3://%s/repo?endpoint=http://%s&path_style=true&region=us-east-1", bucketName, r.addr)
 	return Command{
-		Args: append([]string{binary, args[0], "--store", url, "--lineage", "bench", "--json"}, args[1:]...),
+		Args: append([]string{binary, args[0], "--store", url, "--lineage", effort, "--json"}, args[1:]...),
 		Env:  []string{"AWS_ACCESS_KEY_ID=" + serverUser, "AWS_SECRET_ACCESS_KEY=" + serverSecret},
 	}
 }
@@ -92,10 +92,11 @@ func (r remote) rclone(args ...string) Command {
 	}
 }
 
-// restored is one checkpoint brought back by both tools.
+// restored is one checkpoint brought back by rclone and from what each of our efforts made.
 type restored struct {
-	step         int64
-	ours, rclone float64 // wall seconds, medians
+	step   int64
+	rclone float64            // wall seconds, median
+	ours   map[string]float64 // the same, by effort
 }
 
 // remoteGoals compares restoring from an S3 server with rclone copying the raw files from it, over the loopback
@@ -138,13 +139,12 @@ func remoteGoals(ctx context.Context, binary, work string, series []Series, reps
 		if _, _, err := measure(ctx, at.rclone("copyto", f.Path, "b:"+bucketName+"/raw/"+step(f))); err != nil {
 			return nil, nil, err
 		}
-		c := at.ours(binary, "save", "--step", step(f), f.Path)
-		c.Env = append(c.Env, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
-		if _, _, err := measure(ctx, c); err != nil {
-			if strings.Contains(err.Error(), "--store") {
-				return missing("this checkpointer has no S3 stores: " + err.Error())
+		for _, effort := range efforts {
+			c := at.ours(binary, effort, "save", "--effort", effort, "--step", step(f), f.Path)
+			c.Env = append(c.Env, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
+			if _, _, err := measure(ctx, c); err != nil {
+				return nil, nil, err
 			}
-			return nil, nil, err
 		}
 	}
 	link, err := newLink(ctx, srv.addr, slowLink)
@@ -152,32 +152,40 @@ func remoteGoals(ctx context.Context, binary, work string, series []Series, reps
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, link.Close()) }()
-	t := Table{
-		Title:  "Restoring from an S3 server, fp32",
-		Note:   "wall s, medians, and ours : rclone, which copies the raw file from the same server",
-		Header: []string{"step", "loopback, ours", "rclone", "ours : rclone", "100 MB/s, ours", "rclone", "ours : rclone"},
-	}
-	results := [2][]restored{}
-	for i, r := range []remote{at, {link.Addr()}} {
-		if results[i], err = restoreAll(ctx, r, binary, dir, s, reps, log); err != nil {
+	for _, over := range []struct {
+		goal *Goal
+		name string
+		at   remote
+	}{{&fast, "loopback", at}, {&slow, "100 MB/s", remote{link.Addr()}}} {
+		results, err := restoreAll(ctx, over.at, binary, dir, s, reps, log)
+		if err != nil {
 			return nil, nil, err
 		}
-	}
-	for i := range results[0] {
-		row := []string{fmt.Sprint(results[0][i].step)}
-		for _, r := range []restored{results[0][i], results[1][i]} {
-			row = append(row, number(r.ours), number(r.rclone), number(r.ours/r.rclone))
+		t := Table{
+			Title:  "Restoring from an S3 server, fp32, " + over.name,
+			Note:   "wall s, medians, and ours : rclone, which copies the raw file from the same server",
+			Header: []string{"step", "rclone"},
 		}
-		t.Rows = append(t.Rows, row)
+		for _, effort := range efforts {
+			t.Header = append(t.Header, effort, effort+" : rclone")
+			over.goal.Measured = append(over.goal.Measured, Setting{effort, medianRatio(results, effort)})
+		}
+		for _, r := range results {
+			row := []string{fmt.Sprint(r.step), number(r.rclone)}
+			for _, effort := range efforts {
+				row = append(row, number(r.ours[effort]), number(r.ours[effort]/r.rclone))
+			}
+			t.Rows = append(t.Rows, row)
+		}
+		tables = append(tables, t)
 	}
-	fast.Measured, slow.Measured = []Setting{{"auto", medianRatio(results[0])}}, []Setting{{"auto", medianRatio(results[1])}}
-	return []Goal{fast.judged(), slow.judged()}, []Table{t}, nil
+	return []Goal{fast.judged(), slow.judged()}, tables, nil
 }
 
-func medianRatio(rs []restored) float64 {
+func medianRatio(rs []restored, effort string) float64 {
 	var vs []float64
 	for _, r := range rs {
-		vs = append(vs, r.ours/r.rclone)
+		vs = append(vs, r.ours[effort]/r.rclone)
 	}
 	return median(vs)
 }
@@ -187,20 +195,27 @@ func restoreAll(ctx context.Context, r remote, binary, dir string, s Series, rep
 	var out []restored
 	for _, f := range s.Files {
 		fmt.Fprintf(log, "fp32 from the S3 server at %s: step %d\n", r.addr, f.Step)
-		var mine, theirs []float64
+		times := map[string][]float64{}
 		for range reps {
-			u, err := bringBack(ctx, r.ours(binary, "restore", "--step", step(f), "--to", filepath.Join(dir, "to")), dir, filepath.Base(f.Path), f)
-			if err != nil {
-				return nil, err
+			const peer = "rclone"
+			for _, by := range append([]string{peer}, efforts...) {
+				c, name := r.ours(binary, by, "restore", "--step", step(f), "--to", filepath.Join(dir, "to")), filepath.Base(f.Path)
+				if by == peer {
+					name = constantName
+					c = r.rclone("copyto", "b:"+bucketName+"/raw/"+step(f), filepath.Join(dir, "to", name))
+				}
+				u, err := bringBack(ctx, c, dir, name, f)
+				if err != nil {
+					return nil, err
+				}
+				times[by] = append(times[by], u.WallS)
 			}
-			mine = append(mine, u.WallS)
-			to := filepath.Join(dir, "to", constantName)
-			if u, err = bringBack(ctx, r.rclone("copyto", "b:"+bucketName+"/raw/"+step(f), to), dir, constantName, f); err != nil {
-				return nil, err
-			}
-			theirs = append(theirs, u.WallS)
 		}
-		out = append(out, restored{f.Step, median(mine), median(theirs)})
+		one := restored{f.Step, median(times["rclone"]), map[string]float64{}}
+		for _, effort := range efforts {
+			one.ours[effort] = median(times[effort])
+		}
+		out = append(out, one)
 	}
 	return out, nil
 }
@@ -209,6 +224,9 @@ func restoreAll(ctx context.Context, r remote, binary, dir string, s Series, rep
 func bringBack(ctx context.Context, c Command, dir, name string, f File) (Usage, error) {
 	to := filepath.Join(dir, "to")
 	if err := os.MkdirAll(to, 0o700); err != nil {
+		return Usage{}, err
+	}
+	if err := settle(ctx); err != nil {
 		return Usage{}, err
 	}
 	_, u, err := measure(ctx, c)

@@ -157,6 +157,9 @@ func saveOne(ctx context.Context, c Contender, dir string, f File) (Save, error)
 	if err != nil {
 		return s, err
 	}
+	if err := settle(ctx); err != nil {
+		return s, err
+	}
 	text, u, err := measure(ctx, c.tool.save(dir, constant, f))
 	if err != nil {
 		return s, err
@@ -184,6 +187,9 @@ func restoreOne(ctx context.Context, c Contender, dir string, f File) (r Restore
 		return r, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(to)) }()
+	if err := settle(ctx); err != nil {
+		return r, err
+	}
 	cmd, restored := c.tool.restore(dir, to, f)
 	if _, r.Usage, err = measure(ctx, cmd); err != nil {
 		return r, err
