@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/shoenig/test/must"
@@ -17,7 +18,7 @@ import (
 )
 
 // histories is how many random histories a normal run tries.
-const histories = 1000
+const histories = 2000
 
 // history is one life of a repository on a disk that crashes. Everything follows from its seed.
 type history struct {
@@ -223,35 +224,53 @@ func newHistory(t *testing.T, seed uint64) *history {
 // TestCrashRandom lives many random histories: several lives, each cut short at a random effect, by a kill or a crash.
 func TestCrashRandom(t *testing.T) {
 	n := budget(t, histories)
-	durable := 0
-	for seed := range uint64(n) {
-		h := newHistory(t, seed)
-		h.note("seed %d", seed)
-		survive := []float64{0, 0.2, 0.5, 0.8, 1}[h.rand.IntN(5)]
-		h.keep, h.resume = h.rand.IntN(4), true
-		for range 2 + h.rand.IntN(4) {
-			h.disk.CrashAt(1 + h.rand.IntN(80))
-			h.live([]string{"a", "a/b"}[h.rand.IntN(2)], 1+h.rand.IntN(3))
-			h.crash(h.rand.IntN(2) == 0, survive)
+	durable := make([]int, runtime.GOMAXPROCS(0))
+	t.Run("all", func(t *testing.T) {
+		for shard := range durable {
+			t.Run(fmt.Sprint(shard), func(t *testing.T) {
+				t.Parallel()
+				for seed := shard; seed < n; seed += len(durable) {
+					durable[shard] += randomHistory(t, uint64(seed))
+				}
+			})
 		}
-		h.crash(false, survive)
-		h.check()
-		h.resume = false
-		h.live("a", 1) // a retried publication succeeds
-		if len(h.durable["a"]) == 0 {
-			h.failf("nothing can be published after the crash")
-		}
-		h.crash(false, 0)
-		h.check()
-		for _, d := range h.durable {
-			durable += len(d)
-		}
-		if seed%250 == 0 {
-			h.restore("a")
-		}
+	})
+	total := 0
+	for _, d := range durable {
+		total += d
 	}
-	must.Greater(t, n, durable) // the histories are worth something
-	t.Logf("%d histories, %d durable snapshots", n, durable)
+	must.Greater(t, n, total) // the histories are worth something
+	t.Logf("%d histories, %d durable snapshots", n, total)
+}
+
+// randomHistory lives one and returns how many snapshots became durable in it.
+func randomHistory(t *testing.T, seed uint64) (durable int) {
+	t.Helper()
+	h := newHistory(t, seed)
+	h.note("seed %d", seed)
+	survive := []float64{0, 0.2, 0.5, 0.8, 1}[h.rand.IntN(5)]
+	h.keep, h.resume = h.rand.IntN(4), true
+	for range 2 + h.rand.IntN(4) {
+		h.disk.CrashAt(1 + h.rand.IntN(80))
+		h.live([]string{"a", "a/b"}[h.rand.IntN(2)], 1+h.rand.IntN(3))
+		h.crash(h.rand.IntN(2) == 0, survive)
+	}
+	h.crash(false, survive)
+	h.check()
+	h.resume = false
+	h.live("a", 1) // a retried publication succeeds
+	if len(h.durable["a"]) == 0 {
+		h.failf("nothing can be published after the crash")
+	}
+	h.crash(false, 0)
+	h.check()
+	for _, d := range h.durable {
+		durable += len(d)
+	}
+	if seed%250 == 0 {
+		h.restore("a")
+	}
+	return durable
 }
 
 // TestCrashEverywhere crashes one history at each of its effects, by kill and by crash, and again right after.
