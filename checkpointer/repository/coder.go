@@ -119,22 +119,22 @@ func (c *coder) base(places []layout.Place, n int) (out []basePiece, links, left
 	if steps > wantedSteps { // tensors from all over the place
 		return nil, 0, 0
 	}
-	if links > c.e.opts.links() {
-		a, ok := c.end(out, n)
-		if !ok {
-			return nil, 0, 0
-		}
-		out, links, read = []basePiece{{at: a, len: n}}, 1, c.desc(a).Len
-	}
-	if c.e.opts.Effort != delta.Fast {
-		return out, links, 0
-	}
-	// A restore then never reads more than the raw size. What a difference takes is not known before: as much as the last one.
+	// What a difference takes is not known before: as much as the last one.
 	expected := n / 4
 	if d := c.desc(out[0].at); d.Links > 0 && len(out) == 1 {
 		expected = d.Len
 	}
-	if left = n - read; left < expected {
+	if !c.e.opts.mayLink(links, read+expected, n) {
+		a, ok := c.end(out, n)
+		if !ok {
+			return nil, 0, 0
+		}
+		out, links, read, expected = []basePiece{{at: a, len: n}}, 1, c.desc(a).Len, n/4
+	}
+	if c.e.opts.Effort != delta.Fast {
+		return out, links, 0
+	}
+	if left = n - read; left < expected { // a restore never reads more than the raw size
 		return nil, 0, 0
 	}
 	return out, links, left

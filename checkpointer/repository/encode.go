@@ -42,7 +42,8 @@ type Options struct {
 	Effort delta.Effort
 	// Workers is how many blocks are coded at once; 0: as many as there are CPUs.
 	Workers int
-	// Links is how many blocks a restore may have to decode before one, per block; 0: DefaultLinks.
+	// Links is how many blocks a restore may have to decode before one, per block, at most pack.MaxLinks; 0: DefaultLinks, and
+	// one more where a restore reads little all the same.
 	Links int
 	// Precision says what may be rounded; the zero value is Exact, nothing.
 	Precision Precision
@@ -53,7 +54,8 @@ type Options struct {
 	Progress func(bytes int64)
 }
 
-// DefaultLinks keeps a restore to four blocks per block: one that stands alone and three differences.
+// DefaultLinks keeps a restore to four blocks per block: one that stands alone and three differences. Where differences are
+// small there is one more.
 const DefaultLinks = 3
 
 func (o Options) workers() int {
@@ -63,11 +65,16 @@ func (o Options) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-func (o Options) links() int {
-	if o.Links > 0 {
-		return min(o.Links, pack.MaxLinks)
+// mayLink tells whether a block of n bytes may have so many links, with which about read bytes are read to restore it.
+func (o Options) mayLink(links, read, n int) bool {
+	switch {
+	case links > pack.MaxLinks:
+		return false
+	case o.Links > 0:
+		return links <= o.Links
+	default:
+		return links <= DefaultLinks || links == DefaultLinks+1 && read <= n+n/2
 	}
-	return DefaultLinks
 }
 
 // encoding is one save at work.

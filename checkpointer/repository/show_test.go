@@ -55,7 +55,7 @@ func TestUsage(t *testing.T) {
 		for _, s := range u.Snapshots {
 			must.EqOp(t, s.Stored, s.Raw-s.Unchanged-s.Differences-s.Coding+s.Metadata)
 			must.Greater(t, 0, s.Metadata)
-			must.Between(t, 0, s.MaxLinks, repository.DefaultLinks)
+			must.Between(t, 0, s.MaxLinks, repository.DefaultLinks+1)
 		}
 		return u
 	}
