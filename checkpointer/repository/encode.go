@@ -150,7 +150,7 @@ func newBuffers(largest int) *buffers {
 
 // run codes all blocks in the order of the plan, fills packs with them and uploads those.
 func (e *encoding) run(ctx context.Context) error {
-	workers := e.opts.workers()
+	workers := max(min(e.opts.workers(), len(e.plan)), 1)
 	ctx, e.cancel = context.WithCancel(ctx)
 	defer e.cancel()
 	e.uploads = ctx

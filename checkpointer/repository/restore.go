@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -119,6 +120,11 @@ func (v *view) restore(ctx context.Context, t Target) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	lock, err := lockDir(ctx, root)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	if err := removeLeftovers(root); err != nil {
 		return err
 	}
@@ -290,6 +296,26 @@ func install(root *os.Root, from, to string) error {
 		err = unix.Renameat(fd, from, fd, to)
 	}
 	return errors.Join(err, d.Close())
+}
+
+// lockDir lets one restore at a time work in a directory, until the file that it returns is closed: another's leftovers
+// must not be taken for those of a dead one. Where the file system has no such locks it does nothing.
+func lockDir(ctx context.Context, root *os.Root) (*os.File, error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return d, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), d.Close())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func removeLeftovers(root *os.Root) error {

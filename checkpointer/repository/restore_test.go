@@ -285,3 +285,26 @@ func TestRestoreLeftovers(t *testing.T) {
 	must.Error(t, err)
 	must.Eq(t, []string{".hidden", "c", "spotter-restore-1"}, names(t, target))
 }
+
+// Restores into one directory at the same time take turns: none removes what another is at, and the last leaves it whole.
+func TestRestoreTogether(t *testing.T) {
+	r, _ := openDisk(t)
+	files := map[string]string{}
+	for i := range 300 {
+		files[fmt.Sprint("f", i)] = "content"
+	}
+	publish(t, claim(t, r, "l"), 1, memory{"c", files})
+	target := t.TempDir()
+	done := make(chan error, 4)
+	for range cap(done) {
+		go func() {
+			_, _, err := r.Newest(t.Context(), "l", into(target))
+			done <- err
+		}()
+	}
+	for range cap(done) {
+		must.NoError(t, <-done)
+	}
+	must.Eq(t, []string{"c"}, names(t, target))
+	must.Len(t, len(files), names(t, filepath.Join(target, "c")))
+}
