@@ -310,10 +310,12 @@ func lockDir(ctx context.Context, root *os.Root) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return d, nil
 		}
+		t := time.NewTimer(20 * time.Millisecond)
 		select {
 		case <-ctx.Done():
+			t.Stop()
 			return nil, errors.Join(ctx.Err(), d.Close())
-		case <-time.After(20 * time.Millisecond):
+		case <-t.C:
 		}
 	}
 }
