@@ -24,7 +24,7 @@ const (
 	restoreCPUs = 16
 )
 
-func cpus(c api.AgentConfig) int { return cmp.Or(c.MaxCPUs, defaultCPUs) }
+func cpus(c api.AgentConfig) int { return min(cmp.Or(c.MaxCPUs, defaultCPUs), runtime.NumCPU()) }
 
 // needed is the least memory that an agent can work with, in bytes.
 func needed(c api.AgentConfig) int64 {

@@ -68,8 +68,12 @@ func TestRun(t *testing.T) {
 			seen[s.Series+" "+s.Effort] = true
 		}
 		if s.Series == "tiny" && s.Exact {
-			must.Between(t, .5, s.Total, .57) // the second is what changed of the first, in one block of eight
-			must.Less(t, .13, s.Later)
+			total, later := .51, .1 // the second is what changed of the first
+			if s.Effort == "fast" { // of which it stores the block, one of eight: its base stands alone and cannot be coded
+				total, later = .57, .13
+			}
+			must.Between(t, .5, s.Total, total)
+			must.Less(t, later, s.Later)
 		}
 	}
 	for _, s := range []string{"tiny", "given", "noise"} {

@@ -192,12 +192,12 @@ func medianRatio(rs []restored, effort string) float64 {
 
 // restoreAll brings back every checkpoint with both tools, alternating.
 func restoreAll(ctx context.Context, r remote, binary, dir string, s Series, reps int, log io.Writer) ([]restored, error) {
+	const peer = "rclone"
 	var out []restored
 	for _, f := range s.Files {
 		fmt.Fprintf(log, "fp32 from the S3 server at %s: step %d\n", r.addr, f.Step)
 		times := map[string][]float64{}
 		for range reps {
-			const peer = "rclone"
 			for _, by := range append([]string{peer}, efforts...) {
 				c, name := r.ours(binary, by, "restore", "--step", step(f), "--to", filepath.Join(dir, "to")), filepath.Base(f.Path)
 				if by == peer {
@@ -211,7 +211,7 @@ func restoreAll(ctx context.Context, r remote, binary, dir string, s Series, rep
 				times[by] = append(times[by], u.WallS)
 			}
 		}
-		one := restored{f.Step, median(times["rclone"]), map[string]float64{}}
+		one := restored{f.Step, median(times[peer]), map[string]float64{}}
 		for _, effort := range efforts {
 			one.ours[effort] = median(times[effort])
 		}

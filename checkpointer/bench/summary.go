@@ -17,7 +17,6 @@ type Summary struct {
 	First            float64 `json:"first_ratio"`
 	Later            float64 `json:"later_ratio"`     // median of the others; 0 if there are none
 	LaterMax         float64 `json:"later_max_ratio"` // the largest of the others
-	LaterMean        float64 `json:"later_mean_ratio"`
 	Last             float64 `json:"last_ratio"`
 	Again            float64 `json:"again_ratio"` // the last checkpoint, unchanged, saved once more
 	SaveCPUPerGB     float64 `json:"save_cpu_s_per_gb"`
@@ -64,7 +63,7 @@ func summarize(runs []Run) []Summary {
 func summarizeOne(runs []Run) Summary {
 	r0 := runs[0]
 	s := Summary{Series: r0.Series, Contender: r0.Contender, Effort: r0.Effort, Ours: r0.Ours, Exact: r0.Exact}
-	var total, first, later, laterMax, laterMean, last, again, saveCPU, saveWall, restoreCPU, restoreWall []float64
+	var total, first, later, laterMax, last, again, saveCPU, saveWall, restoreCPU, restoreWall []float64
 	for _, r := range runs {
 		if r.Error != "" || len(r.Saves) == 0 || len(r.Restores) == 0 {
 			s.Failure = cmp.Or(r.Error, "nothing was measured")
@@ -91,7 +90,6 @@ func summarizeOne(runs []Run) Summary {
 		total, first, last = append(total, ratio(stored, raw)), append(first, ratios[0]), append(last, ratios[len(ratios)-1])
 		if len(ratios) > 1 {
 			later, laterMax = append(later, median(ratios[1:])), append(laterMax, slices.Max(ratios[1:]))
-			laterMean = append(laterMean, mean(ratios[1:]))
 		}
 		again = append(again, ratio(r.Again.Stored, r.Again.Raw))
 		saveCPU, saveWall = append(saveCPU, use.CPUS/gb), append(saveWall, use.WallS/gb)
@@ -110,7 +108,6 @@ func summarizeOne(runs []Run) Summary {
 		}
 	}
 	s.Total, s.First, s.Later, s.LaterMax, s.Last = median(total), median(first), median(later), median(laterMax), median(last)
-	s.LaterMean = median(laterMean)
 	s.Again, s.SaveCPUPerGB, s.SaveWallPerGB = median(again), median(saveCPU), median(saveWall)
 	s.RestoreCPUPerGB, s.RestoreWallPerGB = median(restoreCPU), median(restoreWall)
 	return s
@@ -168,12 +165,3 @@ func ratio(a, b int64) float64 {
 }
 
 func abs(n int64) int64 { return max(n, -n) }
-
-// mean is the arithmetic mean; 0 of nothing.
-func mean(vs []float64) float64 {
-	sum := 0.0
-	for _, v := range vs {
-		sum += v
-	}
-	return sum / max(float64(len(vs)), 1)
-}

@@ -44,8 +44,8 @@ func gcCommand(l *line) *cobra.Command {
 		Use:   "gc",
 		Short: "Remove old snapshots, and what nothing needs any more",
 		Long: `Remove the snapshots of a lineage that no rule keeps, and all packs that no snapshot needs any more, also those that a
-save left that was killed. The newest snapshot is always kept. Saves may be under way. Where a manifest is damaged nothing
-of that lineage is removed, and the exit code is 3.
+save left that was killed. The newest snapshot is always kept. Saves may be under way. Where the manifest
+of one that stays is damaged nothing of that lineage is removed, and the exit code is 3. Let one gc at a time work on a lineage.
 
 A pin keeps a snapshot until it is unpinned. With pins alone, without a --keep flag, nothing is removed.`,
 		Example: `  checkpointer gc --store file:///mnt/checkpoints --lineage default/train --keep-last 5 --keep-every 1000 --dry-run

@@ -90,11 +90,14 @@ func (l *line) noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneArg wants just one argument.
+// oneArg wants just one argument. An empty one is what a script has made of a variable that is not set.
 func (l *line) oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
+		switch {
+		case len(args) != 1:
 			l.fault("%s takes one %s, got %d", cmd.Name(), what, len(args))
+		case args[0] == "":
+			l.fault("%s takes one %s, got an empty text", cmd.Name(), what)
 		}
 		return nil
 	}

@@ -69,9 +69,6 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			precision := checkPrecision(l, exact)
 			path := ""
 			if len(args) == 1 {
-				if args[0] == "" {
-					l.fault("PATH: it is empty, give a file or directory")
-				}
 				var err error
 				if path, err = filepath.Abs(args[0]); err != nil {
 					return err

@@ -28,7 +28,7 @@ blocks are coded and against which snapshots, and the packs that a restore needs
 		Example: `  checkpointer show 00000001-000000001200 --store file:///mnt/checkpoints
   checkpointer show --lineage default/train --step 1200 --tensors --json --store file:///mnt/checkpoints`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if (len(args) == 1) == cmd.Flags().Changed("step") || len(args) > 1 {
+			if (len(args) == 1) == cmd.Flags().Changed("step") || len(args) > 1 || len(args) == 1 && args[0] == "" {
 				l.fault("show takes either one SNAPSHOT or --step N")
 			}
 			return nil

@@ -82,6 +82,11 @@ func TestUsage(t *testing.T) {
 			must.EqOp(t, exitUsage, code)
 			must.StrContains(t, stderr, c.Name()+" takes ")
 
+			// An empty one.
+			code, _, stderr = call(append(name, "")...)
+			must.EqOp(t, exitUsage, code)
+			must.StrContains(t, stderr, c.Name()+" takes ")
+
 			code, stdout, stderr = call(append(name, "--help")...)
 			must.EqOp(t, exitDone, code)
 			must.EqOp(t, "", stderr)

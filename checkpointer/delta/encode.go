@@ -39,8 +39,8 @@ var effortSettings = [...]settings{
 
 // Encoder encodes blocks. It keeps scratch memory, nothing that changes its output, and is not safe for concurrent use.
 type Encoder struct {
-	// MaxDelta is about how many bytes a block may take for which its reference is needed; 0: any number. If it would take
-	// more it is coded without.
+	// MaxDelta is how many bytes a block may take for which its reference is needed; 0: any number. If it would take more it
+	// is coded without.
 	MaxDelta int
 
 	effort Effort
@@ -87,6 +87,9 @@ func (e *Encoder) Encode(dst, cur, ref []byte, elem Elem) (out []byte, needsRef 
 			if h.method != stored {
 				dst = e.encodePlanes(append(dst, h.byte()), cur, ref, elem, &p)
 			}
+		}
+		if h.needsRef() && e.MaxDelta > 0 && len(dst)-base > e.MaxDelta { // the sample promised less
+			return e.Encode(dst[:base], cur, nil, elem)
 		}
 		if h.method != stored && len(dst)-base <= len(cur) {
 			return dst, h.needsRef()

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,6 +154,7 @@ func TestMaxDelta(t *testing.T) {
 			for _, limit := range []int{1, len(free) / 2, len(free) * 9 / 10, len(free) * 11 / 10, len(cur), 2 * len(cur)} {
 				e.MaxDelta = limit
 				got, with := e.Encode(nil, cur, ref, elem)
+				must.True(t, !with || len(got) <= limit)
 				switch {
 				case limit > len(free) && needs:
 					must.True(t, with)
@@ -164,6 +166,26 @@ func TestMaxDelta(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMaxDelta_sample finds that the limit holds where the sample misleads: it is the reference's, all else is not.
+func TestMaxDelta_sample(t *testing.T) {
+	const n = 50_000
+	cur, ref := goldenBlock(F32, n, 0)
+	random := rand.New(rand.NewPCG(1, 2))
+	e := NewEncoder(Fast)
+	for i := range n {
+		if i%((n-piece)/(e.pieces-1)) >= piece { // not in the sample
+			cur[4*i], cur[4*i+1] = byte(random.Uint32()), byte(random.Uint32())
+		}
+	}
+	free, with := e.Encode(nil, cur, ref, F32)
+	must.True(t, with)
+	e.MaxDelta = len(free) - 1
+	got, with := e.Encode(nil, cur, ref, F32)
+	alone, _ := NewEncoder(Fast).Encode(nil, cur, nil, F32)
+	must.False(t, with)
+	must.True(t, bytes.Equal(alone, got))
 }
 
 func TestMethod(t *testing.T) {

@@ -180,9 +180,9 @@ func (e *encoding) finish() {
 		}
 		seen[a] = true
 		e.addPack(old(a.pack))
-		for _, p := range ix.Blocks[a.block].Base {
-			if b := (address{ix.Packs[p.Pack], p.Block}); e.parent.view.mayUse(a, b) {
-				follow(b)
+		for from := range e.parent.view.bases(a) {
+			if e.parent.view.mayUse(a, from) {
+				follow(from)
 			}
 		}
 	}

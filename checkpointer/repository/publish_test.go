@@ -3,6 +3,7 @@ package repository_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"nomad-spotter/checkpointer/repository"
 	"nomad-spotter/checkpointer/stage"
 	"nomad-spotter/checkpointer/store"
+	"nomad-spotter/checkpointer/store/storetest"
 )
 
 func TestOpen(t *testing.T) {
@@ -236,4 +238,13 @@ func TestSourceChanges(t *testing.T) {
 	list, err := r.Snapshots(t.Context(), "l")
 	must.NoError(t, err)
 	must.SliceEmpty(t, list)
+}
+
+// More workers than blocks are none: however many are asked for, a save takes what it can use.
+func TestManyWorkers(t *testing.T) {
+	r := openMemory(t, &storetest.Memory{})
+	w := claim(t, r, "l")
+	w.Options.Workers = math.MaxInt
+	publish(t, w, 1, small(1))
+	publish(t, w, 2, memory{"c", nil})
 }

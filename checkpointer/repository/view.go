@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -228,25 +229,35 @@ func (v *view) addresses(runs []Run) ([]address, error) {
 	return out, nil
 }
 
+// bases are the blocks that the base of a block lies in, as often as they are decoded for it: once for several pieces in a
+// row.
+func (v *view) bases(a address) iter.Seq[address] {
+	return func(yield func(address) bool) {
+		ix := v.packs[a.pack]
+		var last address
+		for i, p := range ix.Blocks[a.block].Base {
+			from := address{ix.Packs[p.Pack], p.Block}
+			if (i == 0 || from != last) && !yield(from) {
+				return
+			}
+			last = from
+		}
+	}
+}
+
 // cost counts the blocks that must be decoded for one, with itself, and their encoded bytes; what it counts beyond limit is
-// not exact. A block that is decoded for several pieces in a row counts once.
+// not exact.
 func (v *view) cost(a address, limit int) (blocks, size int) {
 	ix := v.packs[a.pack]
 	if ix == nil || a.block >= len(ix.Blocks) {
 		return limit + 1, 0
 	}
 	blocks, size = 1, ix.Blocks[a.block].Len
-	var last address
-	for i, p := range ix.Blocks[a.block].Base {
-		b := address{ix.Packs[p.Pack], p.Block}
-		if i > 0 && b == last {
-			continue
-		}
-		last = b
-		if blocks > limit || !v.mayUse(a, b) {
+	for from := range v.bases(a) {
+		if blocks > limit || !v.mayUse(a, from) {
 			return limit + 1, 0
 		}
-		n, more := v.cost(b, limit-blocks)
+		n, more := v.cost(from, limit-blocks)
 		blocks, size = blocks+n, size+more
 	}
 	return blocks, size

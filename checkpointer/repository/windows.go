@@ -31,6 +31,7 @@ type windows struct {
 	turn   map[windowKey]int  // the place in queue
 	uses   map[windowKey]int  // how often it will be used yet; 0 or less: who knows
 	next   int                // what comes before in queue was read, or left out
+	ahead  int                // how many to read ahead
 	early  []windowKey        // read ahead, and not used yet
 	open   map[windowKey]*window
 	unused *list.List // windowKey of those open that nobody uses any more, the longest unused first
@@ -108,52 +109,59 @@ func (w *windows) key(name string, off int64) windowKey {
 	return windowKey{name, sort.Search(len(s)-1, func(i int) bool { return s[i+1] > off })}
 }
 
-// want says that blocks will be asked for in about this order, each once, and no others. It is called before any is.
+// want says that blocks will be asked for in about this order, each once, and no others. It is called before any is. It
+// looks at every piece of a base once, however often a block is named.
 func (w *windows) want(blocks []address) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.needed = map[string][]bool{}
-	all := func(visit func(a address)) {
-		for _, a := range blocks {
-			steps := wantedSteps
-			w.follow(a, pack.MaxLinks, &steps, visit)
+	var order []address // a block after those that it is decoded with
+	uses := map[address]int{}
+	for _, a := range blocks {
+		order = w.need(order, a)
+		uses[a]++
+	}
+	for _, a := range slices.Backward(order) {
+		for from := range w.view.bases(a) {
+			uses[from] = min(uses[from]+uses[a], maxUses)
 		}
 	}
-	all(func(a address) {
-		if w.needed[a.pack] == nil {
-			w.needed[a.pack] = make([]bool, len(w.view.packs[a.pack].Blocks))
-		}
-		w.needed[a.pack][a.block] = true
-	})
-	all(func(a address) {
+	for _, a := range order {
 		b := &w.view.packs[a.pack].Blocks[a.block]
 		if b.Len == 0 {
-			return
+			continue
 		}
 		k := w.key(a.pack, b.Off)
-		w.uses[k]++
+		w.uses[k] = min(w.uses[k]+uses[a], maxUses)
 		if _, ok := w.turn[k]; !ok {
 			w.turn[k] = len(w.queue)
 			w.queue = append(w.queue, k)
 		}
-	})
+	}
 }
 
-// follow visits the blocks that are decoded for one, in that order, with itself, up to so many.
-func (w *windows) follow(a address, links int, steps *int, visit func(a address)) {
+// maxUses is more than any window is used; so often nothing is decoded.
+const maxUses = 1 << 30
+
+// need appends a block to the order, behind what it is decoded with, unless it is there already.
+func (w *windows) need(order []address, a address) []address {
 	ix := w.view.packs[a.pack]
-	if ix == nil || a.block >= len(ix.Blocks) || links < 0 || *steps <= 0 {
-		return
+	if ix == nil || a.block >= len(ix.Blocks) {
+		return order
 	}
-	*steps--
-	var last address
-	for i, p := range ix.Blocks[a.block].Base {
-		if from := (address{ix.Packs[p.Pack], p.Block}); i == 0 || from != last {
-			w.follow(from, links-1, steps, visit)
-			last = from
+	if w.needed[a.pack] == nil {
+		w.needed[a.pack] = make([]bool, len(ix.Blocks))
+	}
+	if w.needed[a.pack][a.block] {
+		return order
+	}
+	w.needed[a.pack][a.block] = true
+	for from := range w.view.bases(a) {
+		if w.view.mayUse(a, from) {
+			order = w.need(order, from)
 		}
 	}
-	visit(a)
+	return append(order, a)
 }
 
 // bytes returns the encoded bytes of a block of a pack, until release is called.
@@ -190,7 +198,7 @@ func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *
 	if win == nil {
 		win = w.read(ctx, k)
 		if turn, ok := w.turn[k]; ok && turn >= w.next { // what was read before its turn was not needed after all
-			w.next = turn + 1
+			w.next, w.ahead = turn+1, 1
 			for _, e := range w.early {
 				w.idle(e)
 			}
@@ -199,13 +207,14 @@ func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *
 	}
 	if i := slices.Index(w.early, k); i >= 0 {
 		w.early = slices.Delete(w.early, i, i+1)
+		w.ahead = min(2*w.ahead, readAhead)
 	}
 	win.users++
 	if win.place != nil {
 		w.unused.Remove(win.place)
 		win.place = nil
 	}
-	for len(w.early) < readAhead && w.next < len(w.queue) {
+	for len(w.early) < w.ahead && w.next < len(w.queue) {
 		next := w.queue[w.next]
 		w.next++
 		w.read(ctx, next)
@@ -214,7 +223,7 @@ func (w *windows) use(ctx context.Context, name string, off int64) (windowKey, *
 	return k, win, w.starts[name][k.n]
 }
 
-// readAhead is how many windows are read before anybody asks for them.
+// readAhead is how many windows are read before anybody asks for them, once some were asked for in their turn.
 const readAhead = 6
 
 // read begins to read a window. The caller holds mu.
@@ -264,16 +273,17 @@ func (w *windows) drop(k windowKey) {
 	}
 }
 
-// idle keeps a window that nobody uses any more, up to the limit of those. The caller holds mu.
+// idle keeps a window that nobody uses any more, up to the limit of those. One that is still being read stays longer. The
+// caller holds mu.
 func (w *windows) idle(k windowKey) {
 	w.open[k].place = w.unused.PushBack(k)
-	for w.unused.Len() > w.limit {
-		old := w.unused.Front().Value.(windowKey) //nolint:forcetypeassert,errcheck // there is nothing else in it
+	for e := w.unused.Front(); e != nil && w.unused.Len() > w.limit; {
+		old := e.Value.(windowKey) //nolint:forcetypeassert,errcheck // there is nothing else in it
+		e = e.Next()
 		select {
 		case <-w.open[old].done:
 			w.drop(old)
 		default:
-			return // it is still being read
 		}
 	}
 }
