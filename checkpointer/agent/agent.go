@@ -113,6 +113,9 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 	}
 	a.reattach()
 	a.renewRequestFile()
+	a.mu.Lock()
+	staged := len(a.queue)
+	a.mu.Unlock()
 	for _, loop := range []func(context.Context){a.connect, a.watch, a.publishLoop, a.deadlines} {
 		wg.Go(func() { loop(ctx) })
 	}
@@ -122,7 +125,7 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 	if conf.Replicas > 0 {
 		wg.Go(func() { a.replicate(ctx) })
 	}
-	log.Info("agent started", "lineage", conf.Lineage, "checkpoint_dir", conf.CheckpointDir, "staged", len(a.queue))
+	log.Info("agent started", "lineage", conf.Lineage, "checkpoint_dir", conf.CheckpointDir, "staged", staged)
 	<-ctx.Done()
 	return nil
 }

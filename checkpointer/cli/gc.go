@@ -132,7 +132,7 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 				continue
 			}
 		}
-		g, err := repo.Collect(ctx, lineage, keep, f.dry)
+		g, err := repo.Collect(ctx, lineage, keep, repository.CollectOptions{Dry: f.dry, By: "checkpointer gc on " + hostname()})
 		var d *repository.DamageError
 		switch {
 		case errors.As(err, &d):

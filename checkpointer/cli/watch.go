@@ -116,12 +116,8 @@ func (f *watchFlags) config() (api.AgentConfig, error) {
 	if state, err = filepath.Abs(state); err != nil {
 		return api.AgentConfig{}, err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
 	c := api.AgentConfig{
-		Lineage: f.lineage, Writer: "checkpointer watch on " + host, CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
+		Lineage: f.lineage, Writer: "checkpointer watch on " + hostname(), CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
 		ControlSocket: filepath.Join(state, "control.sock"), TaskSocket: filepath.Join(state, "task.sock"), UID: os.Getuid(), GID: os.Getgid(),
 		Pattern: f.pattern, Interval: api.Duration(f.interval), Store: f.url, KeyFile: f.file, LogLevel: f.logLevel,
 		Effort: f.effort, Precision: f.precision, Durability: api.Durability(f.durability), Replicas: int(f.replicas),
@@ -272,7 +268,7 @@ func (s *watching) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = repo.Collect(ctx, s.flags.lineage, repository.Retention{Last: int(s.flags.last)}, false)
+	_, err = repo.Collect(ctx, s.flags.lineage, repository.Retention{Last: int(s.flags.last)}, repository.CollectOptions{By: "checkpointer watch on " + hostname()})
 	return err
 }
 

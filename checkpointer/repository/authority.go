@@ -169,31 +169,50 @@ func (r *Repository) record(ctx context.Context, lineage string) (*record, error
 
 // settle makes sure of a lineage's authority record, and returns the one that is there and how many bytes it took.
 func (r *Repository) settle(ctx context.Context, lineage string, c Claim, forked *Origin) (*record, int64, error) {
+	key := lineageKey(lineage, kindAuthority, recordID)
 	have, err := r.record(ctx, lineage)
+	if err == nil && have == nil {
+		have, err = r.orphaned(ctx, lineage)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
-	var n int64
-	if have == nil {
-		want := record{Repository: r.id, Forked: forked}
-		if want.Epochs, err = r.source(ctx, c); err != nil {
-			return nil, 0, err
+	if have != nil {
+		if r.conditional.Load() { // another store's Put would replace it
+			err = r.harden(ctx, key)
 		}
-		b, err := json.Marshal(want)
-		if err != nil {
-			return nil, 0, err
-		}
-		if n, err = r.store.Put(ctx, lineageKey(lineage, kindAuthority, recordID), bytes.NewReader(b)); err != nil && !errors.Is(err, store.ErrExists) {
-			return nil, 0, err
-		}
-		if have, err = r.record(ctx, lineage); err != nil { // others may have been faster
-			return nil, 0, err
-		}
-		if have == nil {
-			return nil, 0, errors.New("the authority record is gone")
-		}
+		return have, 0, err
 	}
-	return have, n, nil
+	want := record{Repository: r.id, Forked: forked}
+	if want.Epochs, err = r.source(ctx, c); err != nil {
+		return nil, 0, err
+	}
+	b, err := json.Marshal(want)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := r.store.Put(ctx, key, bytes.NewReader(b))
+	if err != nil && !errors.Is(err, store.ErrExists) {
+		return nil, 0, err
+	}
+	if have, err = r.record(ctx, lineage); err == nil && have == nil { // others may have been faster
+		err = errors.New("the authority record is gone")
+	}
+	return have, n, err
+}
+
+// orphaned fails when a lineage has epochs and no authority record; it returns the one that somebody has created just now.
+func (r *Repository) orphaned(ctx context.Context, lineage string) (*record, error) {
+	last, err := r.lastEpoch(ctx, lineage, claimKinds...)
+	if err != nil || last == 0 {
+		return nil, err
+	}
+	have, err := r.record(ctx, lineage)
+	if err == nil && have == nil {
+		err = fmt.Errorf("%w: %s is missing, though epoch %d was claimed: it says where the lineage is written; copy it from a replica, or, if the lineage is written in this store, make it {\"repository\":%q,\"epochs\":%q}",
+			store.ErrDamaged, lineageKey(lineage, kindAuthority, recordID), last, r.id, epochsStore)
+	}
+	return have, err
 }
 
 // source says where the epochs of a new lineage come from.
@@ -266,7 +285,7 @@ func (r *Repository) claim(ctx context.Context, lineage string, c Claim) (*Write
 		return nil, err
 	}
 	for {
-		last, err := r.lastEpoch(ctx, line)
+		last, err := r.lastEpoch(ctx, line, claimKinds...)
 		if err != nil {
 			return nil, err
 		}
@@ -284,10 +303,13 @@ func (r *Repository) claim(ctx context.Context, lineage string, c Claim) (*Write
 		if err != nil {
 			return nil, err
 		}
-		if err := r.recordSeen(ctx, line, next); err != nil {
+		// What the claims of others start from is decided once only where objects are created conditionally, or nobody else is.
+		others := r.conditional.Load() || from == nil
+		seen, err := r.complete(ctx, line, next, others)
+		if err != nil {
 			return nil, err
 		}
-		return &Writer{repo: r, Lineage: line, Epoch: next, record: a, unreported: stored + n + r.created.Swap(0)}, nil
+		return &Writer{repo: r, Lineage: line, Epoch: next, record: a, unreported: stored + n + seen + r.created.Swap(0)}, nil
 	}
 }
 

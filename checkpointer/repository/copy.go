@@ -172,6 +172,9 @@ func (c *copying) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := c.to.note(ctx, c.out.Snapshot); err != nil {
+		return err
+	}
 	return c.unmark(ctx, mark)
 }
 
@@ -200,11 +203,11 @@ func (c *copying) read(ctx context.Context) error {
 
 // records copies what decides which snapshots count: who claimed an epoch, and what he saw.
 func (c *copying) records(ctx context.Context) error {
-	have, err := c.from.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindSeen)
+	have, err := c.from.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindStarts, kindSeen)
 	if err != nil {
 		return err
 	}
-	there, err := c.to.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindSeen)
+	there, err := c.to.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindStarts, kindSeen)
 	if err != nil {
 		return err
 	}
@@ -227,7 +230,7 @@ func (c *copying) records(ctx context.Context) error {
 			if known[k.kind+"/"+k.id] {
 				continue
 			}
-		} else if _, err := strconv.ParseUint(k.id, 10, 64); err != nil && k.kind == kindEpochs {
+		} else if _, err := strconv.ParseUint(k.id, 10, 64); err != nil && k.kind != kindAuthority {
 			continue
 		}
 		done := "copied from " + c.from.URL() + ": " + key

@@ -219,17 +219,17 @@ func TestCopyResume(t *testing.T) {
 			break
 		}
 		must.ErrorIs(t, err, errFull)
-		must.SliceEmpty(t, snapshots(t, b))
+		whole := len(snapshots(t, b)) > 0 // the manifest is there, and only the note of it is missing
 		f.left = 1 << 20
 		packs, err := f.List(t.Context(), "lineages/l/@packs/")
 		must.NoError(t, err)
-		g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+		g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 		if errors.Is(err, repository.ErrClaiming) { // an epoch came over, and not yet what its writer saw: as if it were being claimed
 			must.SliceEmpty(t, packs)
 		} else {
 			must.NoError(t, err)
 			must.EqOp(t, 0, g.Packs)
-			if len(packs) > 0 {
+			if len(packs) > 0 && !whole {
 				must.Eq(t, []string{list[0].ID}, g.Copies)
 			}
 		}
@@ -243,7 +243,7 @@ func TestCopyResume(t *testing.T) {
 		rep, err := again.Verify(t.Context(), "", true, nil)
 		must.NoError(t, err)
 		must.SliceEmpty(t, rep.Damaged)
-		g, err = again.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+		g, err = again.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 		must.NoError(t, err)
 		must.EqOp(t, 0, g.Packs+len(g.Copies))
 	}
@@ -256,28 +256,30 @@ func TestCopyUncollected(t *testing.T) {
 	b, to := openDisk(t)
 	list := series(t, a, 2)
 	copyOf(t, a, b, list[1])
-	must.NoError(t, os.Remove(filepath.Join(to, "lineages/l/@snapshots", list[1].ID)))
+	for _, kind := range []string{"@snapshots", "@durable"} {
+		must.NoError(t, os.Remove(filepath.Join(to, "lineages/l", kind, list[1].ID)))
+	}
 	_, err := repository.Copy(t.Context(), a, b, list[0], repository.CopyOptions{})
 	must.ErrorIs(t, err, repository.ErrUncollected)
 	must.SliceEmpty(t, names(t, filepath.Join(to, "lineages/l/@copies")))
-	g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.EqOp(t, 1, g.Packs)
 	copyOf(t, a, b, list[0])
 
 	mark := filepath.Join(to, "lineages/l/@copies", list[1].ID)
 	must.NoError(t, os.WriteFile(mark, nil, 0o644))
-	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.Eq(t, []string{list[1].ID}, g.Copies)
 	must.NoError(t, b.DropCopies(t.Context(), "l"))
-	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.SliceEmpty(t, g.Copies)
 
 	// One whose snapshot is there has only left its mark.
 	must.NoError(t, os.WriteFile(filepath.Join(to, "lineages/l/@copies", list[0].ID+".checked"), nil, 0o644))
-	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.SliceEmpty(t, g.Copies)
 	must.SliceEmpty(t, names(t, filepath.Join(to, "lineages/l/@copies")))
@@ -326,7 +328,7 @@ func TestCopyDuringCollection(t *testing.T) {
 		copyOf(t, a, b, list[3])
 		copyOf(t, a, b, list[2])
 		i := &interleaved{Store: mem, at: at, do: func() {
-			_, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+			_, err := b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 			must.NoError(t, err)
 		}}
 		via, err := repository.Open(t.Context(), i, false)

@@ -114,7 +114,7 @@ func (h *history) writer(r *repository.Repository, lineage string) (*repository.
 
 // collect collects garbage and tells whether that went well.
 func (h *history) collect(r *repository.Repository, lineage string) bool {
-	g, err := r.Collect(context.Background(), lineage, repository.Retention{Last: h.keep}, false)
+	g, err := r.Collect(context.Background(), lineage, repository.Retention{Last: h.keep}, repository.CollectOptions{})
 	if errors.Is(err, repository.ErrClaiming) {
 		return true // somebody died while claiming
 	}

@@ -92,7 +92,6 @@ type encoding struct {
 	// The collector's own.
 	builder  pack.Builder
 	manifest *Manifest
-	resumed  bool           // packs that are there already may be used
 	numbers  map[string]int // packs in the manifest
 	made     int            // number of the next pack
 	pending  []waiting      // blocks in the open pack
@@ -306,7 +305,7 @@ func (e *encoding) flush() error {
 	e.addPack(PackRef{Name: name, Bytes: b.Size(), Index: int64(indexLen)})
 	key := packKey(e.writer.Lineage, name)
 	e.upload.Go(func() error {
-		n, err := e.writer.repo.putPack(e.uploads, key, b, e.resumed)
+		n, err := e.writer.repo.putPack(e.uploads, key, b)
 		if err != nil { // whoever sent it may be reading it still
 			e.cancel()
 			return err
@@ -335,9 +334,9 @@ func (e *encoding) addPack(p PackRef) int {
 	return n
 }
 
-// putPack uploads a pack. One of the same name is what an earlier attempt uploaded: with reuse it is taken if it has the
-// same content and made anew if not; else the error is errTaken.
-func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content, reuse bool) (int64, error) {
+// putPack uploads a pack. One of the same name is what an earlier attempt uploaded under an intent that has been there ever
+// since: it is taken if it has the same content and made anew if not.
+func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content) (int64, error) {
 	for range 3 {
 		n, err := r.store.Put(ctx, key, c.Reader())
 		if err == nil {
@@ -346,9 +345,6 @@ func (r *Repository) putPack(ctx context.Context, key string, c *pack.Content, r
 		}
 		if !errors.Is(err, store.ErrExists) {
 			return 0, err
-		}
-		if !reuse {
-			return 0, errTaken
 		}
 		// Read twice before it is called damaged: a manifest may need it, and what failed may have been the reading.
 		for range 2 {

@@ -106,7 +106,7 @@ func ExampleCopy() {
 		}
 		fmt.Println("copied", c.ID, "with packs:", c.Count)
 	}
-	g, err := here.Collect(ctx, "default/train", repository.Retention{Last: 1}, false)
+	g, err := here.Collect(ctx, "default/train", repository.Retention{Last: 1}, repository.CollectOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

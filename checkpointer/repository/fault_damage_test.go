@@ -150,11 +150,12 @@ func TestDamageEverywhere(t *testing.T) {
 		}
 		s := cloneOf(t, from)
 		must.NoError(t, s.Delete(t.Context(), o.Key))
+		suffers(t, s, o.Key, "missing", affected)
 		if kind == "@packs" {
-			suffers(t, s, o.Key, "missing", affected)
 			continue
 		}
-		// A snapshot without a manifest does not exist; nothing else suffers.
+		// Whoever deletes the note as well says that the snapshot is to be gone; nothing else suffers.
+		must.NoError(t, s.Delete(t.Context(), strings.Replace(o.Key, kind, "@durable", 1)))
 		r, err := repository.Open(t.Context(), s, false)
 		must.NoError(t, err)
 		rep, err := r.Verify(t.Context(), "", true, nil)

@@ -103,7 +103,7 @@ func (r *Repository) line(ctx context.Context, lineage string, fork bool) (line 
 		return "", 0, nil, err
 	}
 	for _, l := range lines {
-		last, err := r.lastEpoch(ctx, l)
+		last, err := r.lastEpoch(ctx, l, claimKinds...)
 		if err != nil {
 			return "", 0, nil, err
 		}

@@ -142,7 +142,7 @@ func (s Incomplete) compare(o Snapshot) int {
 // Incomplete lists the steps of gangs of which parts are missing, newest first: those that are being saved and those that
 // never were to the end. With lineage "" those of all, lineage by lineage.
 func (r *Repository) Incomplete(ctx context.Context, lineage string) ([]Incomplete, error) {
-	keys, err := r.list(ctx, lineage, kindSnapshots, kindSeen, kindRemoved)
+	keys, err := r.list(ctx, lineage, countingKinds...)
 	if err != nil {
 		return nil, fmt.Errorf("list incomplete snapshots: %w", err)
 	}
@@ -168,12 +168,14 @@ func gather(keys []object) (complete []Snapshot, incomplete []Incomplete) {
 		lineage, id string
 	}
 	found := map[step]map[int]int{} // to numbers of ranks, to how many of these there are
+	looked := map[step]bool{}       // at parts
 	var order []step
 	for _, k := range keys {
 		p, err := parsePart(k.id)
-		if k.kind != kindSnapshots || err != nil {
+		if !k.isSnapshot() || err != nil || looked[step{k.lineage, k.id}] {
 			continue
 		}
+		looked[step{k.lineage, k.id}] = true
 		s := Snapshot{Lineage: k.lineage, ID: stepOf(k.id), Epoch: p.epoch, Step: p.step}
 		if removed[[2]string{k.lineage, s.ID}] || claims.hide(s) {
 			continue
@@ -228,7 +230,7 @@ func stale(complete []Snapshot, incomplete []Incomplete) map[string]bool {
 // of this epoch's steps that other ranks have not finished yet. It fails with ErrRanks when the step that is about to be
 // saved has parts of another number of ranks.
 func (w *Writer) parents(ctx context.Context, step int64) ([]Snapshot, error) {
-	keys, err := w.repo.list(ctx, w.Lineage, kindSnapshots, kindSeen, kindRemoved)
+	keys, err := w.repo.list(ctx, w.Lineage, countingKinds...)
 	if err != nil {
 		return nil, err
 	}
@@ -243,11 +245,13 @@ func (w *Writer) parents(ctx context.Context, step int64) ([]Snapshot, error) {
 		}
 	}
 	var out []Snapshot
+	looked := map[string]bool{}
 	for _, k := range keys {
 		p, err := parsePart(k.id)
-		if k.kind != kindSnapshots || err != nil {
+		if !k.isSnapshot() || err != nil || looked[k.id] {
 			continue
 		}
+		looked[k.id] = true
 		s := Snapshot{Lineage: w.Lineage, ID: k.id, Epoch: p.epoch, Step: p.step}
 		if p.epoch == w.Epoch && p.step == step && p.ranks != w.ranks() {
 			return nil, fmt.Errorf("%w: step %d of epoch %d has parts of %d ranks, this is one of %d", ErrRanks, step, w.Epoch, p.ranks, w.ranks())

@@ -77,7 +77,7 @@ func (g *gangScene) restarts(steps ...int64) func(context.Context, store.Store) 
 
 func (g *gangScene) collects(ctx context.Context, s store.Store) {
 	if r, err := repository.Open(ctx, s, false); err == nil {
-		_, _ = r.Collect(ctx, "l", repository.Retention{Last: 2}, false) // what it does is looked at
+		_, _ = r.Collect(ctx, "l", repository.Retention{Last: 2}, repository.CollectOptions{}) // what it does is looked at
 	}
 }
 
@@ -159,7 +159,7 @@ func (g *gangScene) afterwards(s store.Store) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.Collect(g.t.Context(), "l", repository.Retention{Last: 2}, false); err != nil {
+	if _, err := r.Collect(g.t.Context(), "l", repository.Retention{Last: 2}, repository.CollectOptions{}); err != nil {
 		return err
 	}
 	if err := g.check(s); err != nil {
@@ -321,7 +321,7 @@ func TestGangIntents(t *testing.T) {
 	// Nor does a collection take their packs.
 	before, err := mem.List(t.Context(), "lineages/l/@packs/")
 	must.NoError(t, err)
-	_, err = r.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	_, err = r.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	after, err := mem.List(t.Context(), "lineages/l/@packs/")
 	must.NoError(t, err)
@@ -478,7 +478,7 @@ func TestGangCopy(t *testing.T) {
 		there, err := b.Snapshots(t.Context(), "l")
 		must.NoError(t, err)
 		if len(there) == 0 { // a collection in between takes nothing away
-			_, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+			_, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 			if err != nil {
 				must.ErrorIs(t, err, repository.ErrClaiming)
 			}

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -98,14 +98,18 @@ func (r *Repository) gone(ctx context.Context, s Snapshot) (bool, error) {
 }
 
 // ErrClaiming says that a collection came while a writer claimed its epoch: which snapshots count is not certain then.
-// Another collection a moment later does better; if the writer died, one after the next claim.
-var ErrClaiming = errors.New("a writer is claiming the lineage at the moment, nothing was removed: collect again later")
+// Another collection a moment later does better; if the writer died, one after the next claim, or after DropClaims.
+var ErrClaiming = errors.New("a writer is claiming the lineage, or died while it did; nothing was removed: collect again later, or with `checkpointer gc --drop-dead` if no writer is just starting")
 
-// ErrCollecting says that two collections were at work: one removed what the other had just listed.
-var ErrCollecting = errors.New("another collection removed it meanwhile, nothing was removed by this one: collect again later")
+// CollectOptions say how a collection works. The zero value is a good default.
+type CollectOptions struct {
+	Dry bool             // say what would be removed, remove nothing
+	By  string           // who collects, for people
+	Now func() time.Time // nil: time.Now
+}
 
 // Collect removes what a retention does not keep of a lineage: snapshots, and packs that nothing needs any more, also
-// those that writers left that died. With dry it only says what it would remove. Of the snapshots that a retention keeps,
+// those that writers left that died. Of the snapshots that a retention keeps,
 // one of which a pack is missing or has another length stands for none: the next older one is kept in its place as well.
 //
 // Writers may be at work. The order of things is what keeps their data:
@@ -121,7 +125,7 @@ var ErrCollecting = errors.New("another collection removed it meanwhile, nothing
 //	removes what nothing refers to
 //
 // There is an intent of a snapshot from before its first pack until after its manifest; a retry goes on under the intent
-// that the failed attempt left, or uses no pack that is there. So if no intent was there to be listed, then either the
+// that the failed attempt left, or uses no pack that was there before its own. So if no intent was there to be listed, then either the
 // announcement was there to be seen, or the manifest is there to be listed, or the pack was not there to be listed. An
 // intent counts for nothing once the claim of a newer epoch is complete: its snapshot will be hidden.
 //
@@ -131,8 +135,10 @@ var ErrCollecting = errors.New("another collection removed it meanwhile, nothing
 //
 // For the same reason a claim must be complete before a removal is decided: only then it is certain which of the newest
 // snapshots count, and that there are as many as are to be kept.
-func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
-	g, err := r.collect(ctx, lineage, keep, dry)
+//
+// Collections do not meet: one that comes while another is at work fails with ErrCollecting (collecting.go).
+func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention, o CollectOptions) (*Garbage, error) {
+	g, err := r.collect(ctx, lineage, keep, o)
 	if err != nil {
 		return nil, fmt.Errorf("collect garbage of %s: %w", lineage, err)
 	}
@@ -142,6 +148,7 @@ func (r *Repository) Collect(ctx context.Context, lineage string, keep Retention
 // collection is a collection at work.
 type collection struct {
 	repo      *Repository
+	turn      *turn // nil in a dry one
 	garbage   *Garbage
 	packs     map[string]int64     // that may go: name to bytes
 	manifests map[string]*Manifest // that were read, of parts
@@ -150,27 +157,37 @@ type collection struct {
 	announced []string             // such, by this or an earlier collection, of which nothing incomplete will be left
 }
 
-func (r *Repository) collect(ctx context.Context, lineage string, keep Retention, dry bool) (*Garbage, error) {
+func (r *Repository) collect(ctx context.Context, lineage string, keep Retention, o CollectOptions) (_ *Garbage, err error) {
 	if err := CheckLineage(lineage); err != nil {
 		return nil, err
 	}
+	dry := o.Dry
 	c := &collection{
 		repo: r, garbage: &Garbage{Lineage: lineage, Kept: map[string]string{}, Snapshots: []string{}, Busy: []string{}, Copies: []string{}},
 		manifests: map[string]*Manifest{}, doomed: map[string]bool{},
 	}
-	var err error
+	if !dry {
+		now := o.Now
+		if now == nil {
+			now = time.Now
+		}
+		if c.turn, err = r.take(ctx, lineage, cmp.Or(o.By, "somebody"), now); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, c.turn.end(ctx)) }()
+	}
 	if c.packs, err = r.packSizes(ctx, lineage); err != nil {
 		return nil, err
 	}
 	// In this order: whoever claims after the epochs were listed sees the snapshots that were listed before.
-	keys, err := r.list(ctx, lineage, kindSnapshots, kindEpochs, kindSeen, kindRemoved)
+	keys, err := r.list(ctx, lineage, kindSnapshots, kindDurable, kindEpochs, kindSeen, kindRemoved)
 	if err != nil {
 		return nil, err
 	}
-	if !settled(keys) {
+	list, incomplete := gather(keys)
+	if !settled(keys, list) {
 		return nil, ErrClaiming
 	}
-	list, incomplete := gather(keys)
 	c.stale = stale(list, incomplete)
 	slices.SortFunc(list, func(a, b Snapshot) int { return b.compare(a) })
 	pinned, err := r.pins(ctx, lineage, keep)
@@ -230,23 +247,28 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errProbe }
 
-// endure makes sure that snapshots survive a crash of the machine before others are removed in their favour: their writer
-// may have died after the manifest could be seen and before it was durable. The store's Put says so of what exists, and
-// creates nothing when its reader fails. A store that reads first, as one behind a network does, has nothing that can be
-// seen and may yet be lost.
+// harden makes sure that an object survives a crash of the machine: who created it may have died after it could be seen and
+// before it was durable. The store's Put says so of what exists, and creates nothing when its reader fails. A store that
+// reads first, as one behind a network does, has nothing that can be seen and may yet be lost. The error is ErrNotFound
+// when there is no such object.
+func (r *Repository) harden(ctx context.Context, key string) error {
+	_, err := r.store.Put(ctx, key, failing{})
+	if errors.Is(err, store.ErrExists) {
+		return nil
+	}
+	if errors.Is(err, errProbe) {
+		_, err = r.store.Stat(ctx, key)
+	}
+	return err
+}
+
+// endure makes sure that snapshots survive a crash of the machine before others are removed in their favour.
 func (r *Repository) endure(ctx context.Context, list []Snapshot) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallelReads)
 	for _, s := range list {
 		g.Go(func() error {
-			key := manifestKey(s.Lineage, s.ID)
-			_, err := r.store.Put(ctx, key, failing{})
-			if errors.Is(err, store.ErrExists) {
-				return nil
-			}
-			if errors.Is(err, errProbe) {
-				_, err = r.store.Stat(ctx, key)
-			}
+			err := r.harden(ctx, manifestKey(s.Lineage, s.ID))
 			if errors.Is(err, store.ErrNotFound) {
 				err = fmt.Errorf("snapshot %s was removed meanwhile, nothing else was: %w", s.ID, ErrNoSnapshot)
 			}
@@ -254,23 +276,6 @@ func (r *Repository) endure(ctx context.Context, list []Snapshot) error {
 		})
 	}
 	return g.Wait()
-}
-
-// settled tells whether the newest claim is complete.
-func settled(keys []object) bool {
-	var claimed, seen uint64
-	for _, k := range keys {
-		id, _, _ := strings.Cut(k.id, "-")
-		n, err := strconv.ParseUint(id, 10, 64)
-		switch {
-		case err != nil:
-		case k.kind == kindEpochs:
-			claimed = max(claimed, n)
-		case k.kind == kindSeen:
-			seen = max(seen, n)
-		}
-	}
-	return seen >= claimed
 }
 
 // packSizes lists the packs of a lineage: names to bytes.
@@ -405,7 +410,7 @@ func (c *collection) announce(ctx context.Context, keep Retention) error {
 		if !pinned[id] || !c.doomed[id] {
 			continue
 		}
-		if err := c.repo.store.Delete(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
+		if err := c.turn.remove(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
 			return err
 		}
 		delete(c.doomed, id)
@@ -421,7 +426,7 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 	// In this order: a removal that another collection has announced was there to be seen by saves that have no intent yet; an
 	// intent that a claim ended has published before that claim, or never will; a save that has no intent any more has
 	// published.
-	keys, err := c.repo.list(ctx, g.Lineage, kindRemoved, kindStale, kindSeen, kindSaves, kindSnapshots)
+	keys, err := c.repo.list(ctx, g.Lineage, kindRemoved, kindStale, kindSeen, kindSaves, kindSnapshots, kindDurable)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -437,12 +442,13 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 		whole[s.ID] = true
 	}
 	var stay []Snapshot
-	rest := map[string]bool{} // incomplete, and not removed
+	rest, looked := map[string]bool{}, map[string]bool{} // incomplete and not removed; looked at
 	for _, k := range keys {
 		p, err := parsePart(k.id)
-		if k.kind != kindSnapshots || err != nil {
+		if !k.isSnapshot() || err != nil || looked[k.id] {
 			continue
 		}
+		looked[k.id] = true
 		s := Snapshot{Lineage: g.Lineage, ID: k.id, Epoch: p.epoch, Step: p.step}
 		id := stepOf(k.id)
 		busy := relied[id] || working[id]
@@ -469,8 +475,8 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 	needed := map[string]bool{}
 	for _, s := range stay {
 		m := c.manifests[s.ID]
-		if m == nil { // in favour of one that is not in this list, and may need the same packs
-			return nil, nil, fmt.Errorf("snapshot %s: %w", s.ID, ErrCollecting)
+		if m == nil { // by whoever does not heed the mark, in favour of one that is not in this list and may need the same packs
+			return nil, nil, fmt.Errorf("snapshot %s was removed meanwhile: %w", s.ID, ErrCollecting)
 		}
 		for _, p := range m.Packs {
 			needed[p.Name] = true
@@ -493,10 +499,9 @@ func (c *collection) sweep(ctx context.Context) (snapshots, packs []string, err 
 func openSaves(lineage string, keys []object, claims sighted) (working, relied map[string]bool) {
 	working, relied = map[string]bool{}, map[string]bool{}
 	for _, k := range keys {
-		id, parent, _ := strings.Cut(k.id, ".")
-		p, err := parsePart(id)
+		i, p, err := parseIntent(k.id)
 		if k.kind == kindSaves && err == nil && !claims.over(Snapshot{Lineage: lineage, Epoch: p.epoch}) {
-			working[stepOf(id)], relied[stepOf(parent)] = true, true
+			working[stepOf(i.id)], relied[stepOf(i.parent)] = true, true
 		}
 	}
 	return working, relied
@@ -506,7 +511,10 @@ func openSaves(lineage string, keys []object, claims sighted) (working, relied m
 // collection goes on with. Manifests that are gone already are deleted too: a collection that died may have removed them
 // without making that durable, and they must not come back after their packs have gone.
 func (c *collection) remove(ctx context.Context, snapshots, packs []string) error {
-	lineage, s := c.garbage.Lineage, c.repo.store
+	lineage := c.garbage.Lineage
+	if err := c.turn.present(ctx); err != nil {
+		return err
+	}
 	for id := range c.doomed {
 		if !slices.Contains(c.garbage.Busy, id) {
 			snapshots = append(snapshots, id)
@@ -515,12 +523,14 @@ func (c *collection) remove(ctx context.Context, snapshots, packs []string) erro
 	snapshots = append(snapshots, c.announced...)
 	slices.Sort(snapshots)
 	for _, id := range slices.Compact(snapshots) {
-		if err := s.Delete(ctx, manifestKey(lineage, id)); err != nil {
-			return err
+		for _, kind := range []string{kindSnapshots, kindDurable} {
+			if err := c.turn.remove(ctx, lineageKey(lineage, kind, id)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, name := range packs {
-		if err := s.Delete(ctx, packKey(lineage, name)); err != nil {
+		if err := c.turn.remove(ctx, packKey(lineage, name)); err != nil {
 			return err
 		}
 	}
@@ -528,12 +538,12 @@ func (c *collection) remove(ctx context.Context, snapshots, packs []string) erro
 		if slices.Contains(c.garbage.Busy, id) {
 			continue // the announcement stays
 		}
-		if err := s.Delete(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
+		if err := c.turn.remove(ctx, lineageKey(lineage, kindRemoved, id)); err != nil {
 			return err
 		}
 	}
 	for _, id := range c.announced {
-		if err := s.Delete(ctx, lineageKey(lineage, kindStale, id)); err != nil {
+		if err := c.turn.remove(ctx, lineageKey(lineage, kindStale, id)); err != nil {
 			return err
 		}
 	}

@@ -43,13 +43,15 @@ func (h *hooked) Put(ctx context.Context, key string, r io.Reader) (int64, error
 	return h.Store.Put(ctx, key, r)
 }
 
+// Those who drop the mark of a collection that is at work, against what they are told, find here that it stops.
+
 // collectMeeting collects, and does something once the collection has listed the snapshots whose packs it keeps.
 func collectMeeting(t *testing.T, mem store.Store, meet func()) error {
 	t.Helper()
 	met := false
 	r, err := repository.Open(t.Context(), &hooked{Store: mem, kind: "@snapshots", number: 2, listed: func() { met = true; meet() }}, false)
 	must.NoError(t, err)
-	_, err = r.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	_, err = r.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.True(t, met)
 	return err
 }
@@ -66,14 +68,15 @@ func intact(t *testing.T, mem store.Store) {
 // snapshot has been published in between.
 func TestCollect_removalAnnouncedLater(t *testing.T) {
 	mem := prepared(t)
-	must.NoError(t, collectMeeting(t, mem, func() {
+	must.ErrorContains(t, collectMeeting(t, mem, func() {
 		publish(t, claim(t, openMemory(t, mem), "l"), 5, small(5))
+		must.NoError(t, openMemory(t, mem).DropCollections(t.Context(), "l"))
 		dies := storetest.NewFaulty(mem, storetest.Fault{Op: storetest.Delete, Key: "lineages/l/@removed/", Kind: storetest.Before, Err: errDead})
 		r, err := repository.Open(t.Context(), dies, false)
 		must.NoError(t, err)
-		_, err = r.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+		_, err = r.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 		must.ErrorIs(t, err, errDead)
-	}))
+	}), "its mark was dropped")
 	intact(t, mem)
 }
 
@@ -111,13 +114,14 @@ func TestCollect_anotherRemovesWhatIsBusy(t *testing.T) {
 	err = collectMeeting(t, mem, func() {
 		close(collected)
 		must.NoError(t, <-saved)
-		_, err := openMemory(t, mem).Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+		must.NoError(t, openMemory(t, mem).DropCollections(t.Context(), "l"))
+		_, err := openMemory(t, mem).Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 		must.NoError(t, err)
 	})
 	must.ErrorIs(t, err, repository.ErrCollecting)
 	must.ErrorContains(t, err, "00000001-000000000002")
 	intact(t, mem)
-	g, err := openMemory(t, mem).Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	g, err := openMemory(t, mem).Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.MapContainsKey(t, g.Kept, "00000001-000000000005")
 	intact(t, mem)

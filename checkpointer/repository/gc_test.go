@@ -93,7 +93,7 @@ func (sc *scene) collects(ctx context.Context, s store.Store) {
 	if err != nil {
 		return
 	}
-	_, _ = r.Collect(ctx, "l", sc.keep, false) // what it says does not matter, what it does is looked at
+	_, _ = r.Collect(ctx, "l", sc.keep, repository.CollectOptions{}) // what it says does not matter, what it does is looked at
 }
 
 // check holds the store to its promises: every snapshot is whole and what was published; of those reported durable, only
@@ -156,7 +156,7 @@ func (sc *scene) afterwards(s store.Store) error {
 	if err := sc.check(s); err != nil {
 		return fmt.Errorf("after another save: %w", err)
 	}
-	if _, err := r.Collect(ctx, "l", sc.keep, false); err != nil {
+	if _, err := r.Collect(ctx, "l", sc.keep, repository.CollectOptions{}); err != nil {
 		return err
 	}
 	if err := sc.check(s); err != nil {

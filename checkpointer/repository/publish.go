@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 		}
 	}
 	defer func() { w.cleaned = w.cleaned && err == nil }()
-	base, resumed, err := w.begin(ctx, m.ID(), step)
+	base, first, err := w.begin(ctx, m.ID(), step)
 	if err != nil {
 		return p, err
 	}
@@ -96,20 +97,9 @@ func (w *Writer) publish(ctx context.Context, step int64, src Source, now time.T
 		}
 	}
 	e := w.encoding(m, r, lay, par)
-	e.resumed = resumed
+	e.made = first
 	err = e.run(ctx)
 	w.unreported += e.stored
-	if errors.Is(err, errTaken) {
-		if e.made, err = w.unused(ctx, m.ID()); err != nil {
-			return p, err
-		}
-		made := e.made
-		m.Packs = m.Packs[:0]
-		e = w.encoding(m, r, lay, par)
-		e.made = made
-		err = e.run(ctx)
-		w.unreported += e.stored
-	}
 	if err != nil {
 		return p, err
 	}
@@ -142,10 +132,7 @@ func (w *Writer) encoding(m *Manifest, r *reader, lay *layout.Layout, par *paren
 	return e
 }
 
-// errTaken says that a pack of that name is there which a collection may be about to remove.
-var errTaken = errors.New("there is a pack of that name")
-
-// unused returns a number that no pack of a snapshot has.
+// unused returns a number above those of all packs that a snapshot has.
 func (w *Writer) unused(ctx context.Context, id string) (int, error) {
 	packs, err := w.repo.list(ctx, w.Lineage, kindPacks)
 	if err != nil {
@@ -215,7 +202,28 @@ func (w *Writer) install(ctx context.Context, m *Manifest) (n int64, complete bo
 	}
 	// A successor that claimed in between may not have seen this snapshot, or the last of its parts: only what it has seen
 	// counts.
-	return n, complete, w.current(ctx)
+	if err := w.current(ctx); err != nil {
+		return 0, false, err
+	}
+	noted, err := w.repo.note(ctx, Snapshot{Lineage: w.Lineage, ID: m.ID(), Epoch: m.Epoch, Step: m.Step})
+	return n + noted, complete, err
+}
+
+// note says that a snapshot is durable, so that its manifest is missed should it get lost. Its writer may have been held up
+// since it looked for newer epochs, and the snapshot may have been removed by now: then there must be no note.
+func (r *Repository) note(ctx context.Context, s Snapshot) (int64, error) {
+	key := lineageKey(s.Lineage, kindDurable, s.ID)
+	n, err := r.store.Put(ctx, key, strings.NewReader(""))
+	if errors.Is(err, store.ErrExists) {
+		err = nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	if _, err = r.store.Stat(ctx, manifestKey(s.Lineage, s.ID)); errors.Is(err, store.ErrNotFound) {
+		err = errors.Join(fmt.Errorf("%w: it was removed as soon as it was published", ErrSuperseded), r.store.Delete(ctx, key))
+	}
+	return n, err
 }
 
 // Current fails with ErrSuperseded when a newer epoch was claimed, and with ErrUnclaimed when this writer's was not.
@@ -229,7 +237,7 @@ func (w *Writer) Current(ctx context.Context) error {
 // current fails when a newer epoch was claimed, or when this writer's own claim is not there: then something else is
 // mounted in the store's place.
 func (w *Writer) current(ctx context.Context) error {
-	last, err := w.repo.lastEpoch(ctx, w.Lineage)
+	last, err := w.repo.lastEpoch(ctx, w.Lineage, kindEpochs, kindSeen)
 	switch {
 	case err != nil:
 		return err
@@ -284,32 +292,36 @@ func (v *view) equal(o *view) bool {
 // creates its intent, then looks for removals; a removal is announced, then looks for intents. One of the two sees the
 // other.
 //
-// resumed tells that an earlier attempt's intent was there when this one's came: packs that it left have been protected
-// all the time, and may be used. Other packs of the snapshot may be on a collection's list already.
-func (w *Writer) begin(ctx context.Context, id string, step int64) (base *view, resumed bool, err error) {
+// first is the number of the first pack that the save makes. Those before it were there before the intent, left by an
+// attempt whose intent has gone, and may be on a collection's list. The intent names the number, so that a later attempt
+// that finds the intent knows which packs have been protected all the time: those it uses.
+func (w *Writer) begin(ctx context.Context, id string, step int64) (base *view, first int, err error) {
 	w.intents = nil
-	if err := w.clean(ctx, id); err != nil {
-		return nil, false, err
+	first, err = w.clean(ctx, id)
+	if err == nil && len(w.intents) == 0 {
+		first, err = w.unused(ctx, id)
 	}
-	resumed = len(w.intents) > 0
+	if err != nil {
+		return nil, 0, err
+	}
 	list, err := w.parents(ctx, step)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	for _, s := range list {
-		if err := w.intend(ctx, id, s.ID); err != nil {
-			return nil, false, err
+		if err := w.intend(ctx, intent{id, s.ID, first}); err != nil {
+			return nil, 0, err
 		}
 		if base, err = w.usable(ctx, s); err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
 		if base != nil {
 			break
 		}
 	}
 	if base == nil {
-		if err := w.intend(ctx, id, noParent); err != nil {
-			return nil, false, err
+		if err := w.intend(ctx, intent{id, noParent, first}); err != nil {
+			return nil, 0, err
 		}
 	}
 	leaving, err := w.repo.leaving(ctx, Snapshot{Lineage: w.Lineage, ID: id})
@@ -317,16 +329,35 @@ func (w *Writer) begin(ctx context.Context, id string, step int64) (base *view, 
 		err = errors.Join(fmt.Errorf("%w: it is being removed", ErrConflict), w.end(ctx))
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
-	return base, resumed, nil
+	return base, first, nil
 }
 
 // noParent stands for a snapshot in the intent of a save that relies on none.
 const noParent = "none"
 
-func (w *Writer) intend(ctx context.Context, id, parent string) error {
-	key := lineageKey(w.Lineage, kindSaves, id+"."+parent)
+// intent is what the name of an intent tells.
+type intent struct {
+	id, parent string // parts; the parent may be noParent
+	first      int    // number of the first pack that the save makes
+}
+
+func (i intent) String() string { return fmt.Sprintf("%s.%s.%d", i.id, i.parent, i.first) }
+
+// parseIntent reverses intent.String; the part that is being saved comes with it.
+func parseIntent(name string) (intent, part, error) {
+	f := strings.Split(name, ".")
+	if len(f) != 3 {
+		return intent{}, part{}, fmt.Errorf("intent %q is not SNAPSHOT.PARENT.NUMBER", name)
+	}
+	p, err := parsePart(f[0])
+	first, ferr := strconv.ParseUint(f[2], 10, 31)
+	return intent{f[0], f[1], int(first)}, p, errors.Join(err, ferr)
+}
+
+func (w *Writer) intend(ctx context.Context, i intent) error {
+	key := lineageKey(w.Lineage, kindSaves, i.String())
 	_, err := w.repo.store.Put(ctx, key, strings.NewReader(""))
 	if err != nil && !errors.Is(err, store.ErrExists) {
 		return err
@@ -350,33 +381,37 @@ func (w *Writer) end(ctx context.Context) error {
 
 // clean removes the intents that dead writers left: those of older epochs, and this epoch's own from before a restart or a
 // failure. Those of the snapshot that is about to be saved stay until it is, and those of other ranks until they end them.
-func (w *Writer) clean(ctx context.Context, id string) error {
+// It returns the number of the first pack that has been protected by those.
+func (w *Writer) clean(ctx context.Context, id string) (first int, err error) {
 	if w.cleaned {
-		return nil
+		return 0, nil
 	}
 	keys, err := w.repo.list(ctx, w.Lineage, kindSaves, kindSeen)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	claims := sightings(keys)
 	for _, k := range keys {
-		of, _, _ := strings.Cut(k.id, ".")
-		p, err := parsePart(of)
-		if k.kind != kindSaves || err != nil {
+		if k.kind != kindSaves {
+			continue
+		}
+		i, p, err := parseIntent(k.id)
+		if err != nil {
 			continue
 		}
 		key := lineageKey(w.Lineage, kindSaves, k.id)
 		switch {
-		case of == id:
+		case i.id == id:
 			w.intents = append(w.intents, key)
+			first = max(first, i.first)
 		case p.epoch == w.Epoch && p.rank == w.Rank, claims.over(Snapshot{Lineage: w.Lineage, Epoch: p.epoch}):
 			if err := w.repo.store.Delete(ctx, key); err != nil {
-				return err
+				return 0, err
 			}
 		}
 	}
 	w.cleaned = true
-	return nil
+	return first, nil
 }
 
 // usable opens a snapshot to code against; nil if it is damaged or being removed.

@@ -13,7 +13,6 @@ import (
 	"io"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,14 +84,17 @@ func (r *Repository) URL() string { return r.store.URL() }
 
 // Kinds of objects of a lineage, the names of directories below its own. No escaped element of a lineage has an "@".
 const (
-	kindEpochs    = "@epochs"    // EPOCH: who claimed it
-	kindSeen      = "@seen"      // EPOCH-SNAPSHOT: the newest snapshot that the claimant of EPOCH saw after its claim
-	kindSnapshots = "@snapshots" // SNAPSHOT: its manifest
-	kindPacks     = "@packs"     // SNAPSHOT-N-HASH: blocks
-	kindSaves     = "@saves"     // SNAPSHOT.PARENT: a writer is at work and relies on PARENT
-	kindRemoved   = "@removed"   // SNAPSHOT: it is being removed
-	kindStale     = "@stale"     // SNAPSHOT: it is incomplete, stays so, and is being removed
-	kindPins      = "@pins"      // SNAPSHOT: it is kept
+	kindEpochs    = "@epochs"     // EPOCH: who claimed it
+	kindStarts    = "@starts"     // EPOCH: holds the newest snapshot that was there after the claim of EPOCH
+	kindSeen      = "@seen"       // EPOCH-SNAPSHOT: that one, in a name, so that a listing tells it
+	kindSnapshots = "@snapshots"  // SNAPSHOT: its manifest
+	kindDurable   = "@durable"    // SNAPSHOT: it was reported durable
+	kindPacks     = "@packs"      // SNAPSHOT-N-HASH: blocks
+	kindSaves     = "@saves"      // SNAPSHOT.PARENT: a writer is at work and relies on PARENT
+	kindRemoved   = "@removed"    // SNAPSHOT: it is being removed
+	kindStale     = "@stale"      // SNAPSHOT: it is incomplete, stays so, and is being removed
+	kindPins      = "@pins"       // SNAPSHOT: it is kept
+	kindCollect   = "@collecting" // RANDOM: a collection is at work
 )
 
 // escape makes a lineage a path, element by element.
@@ -138,21 +140,6 @@ func packKey(lineage, name string) string { return lineageKey(lineage, kindPacks
 
 func manifestKey(lineage, id string) string { return lineageKey(lineage, kindSnapshots, id) }
 
-// lastEpoch returns the highest claimed epoch of a lineage, 0 if there is none.
-func (r *Repository) lastEpoch(ctx context.Context, lineage string) (uint64, error) {
-	keys, err := r.list(ctx, lineage, kindEpochs)
-	if err != nil {
-		return 0, err
-	}
-	var last uint64
-	for _, k := range keys {
-		if n, err := strconv.ParseUint(k.id, 10, 64); err == nil {
-			last = max(last, n)
-		}
-	}
-	return last, nil
-}
-
 // Snapshot is one snapshot of a listing.
 type Snapshot struct {
 	Lineage string `json:"lineage"`
@@ -164,7 +151,7 @@ type Snapshot struct {
 
 // Snapshots lists the snapshots of a lineage that are complete, newest first; with lineage "" those of all, lineage by lineage.
 func (r *Repository) Snapshots(ctx context.Context, lineage string) ([]Snapshot, error) {
-	keys, err := r.list(ctx, lineage, kindSnapshots, kindSeen, kindRemoved)
+	keys, err := r.list(ctx, lineage, countingKinds...)
 	if err != nil {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -209,59 +196,18 @@ func (r *Repository) list(ctx context.Context, lineage string, kinds ...string) 
 	return out, nil
 }
 
+// countingKinds are the kinds of objects that tell which snapshots count, in the order in which they are listed.
+var countingKinds = []string{kindSnapshots, kindDurable, kindSeen, kindRemoved}
+
+// isSnapshot tells whether an object says that there is a snapshot: its manifest does, and so does the note that it was
+// reported durable. Where only the note is there the manifest was lost.
+func (o object) isSnapshot() bool { return o.kind == kindSnapshots || o.kind == kindDurable }
+
 // visible picks the snapshots that count: not those that are incomplete, that an old epoch published after a newer one had
 // begun, or that are being removed.
 func visible(keys []object) []Snapshot {
 	complete, _ := gather(keys)
 	return complete
-}
-
-// sighted is what claims recorded: lineage to epoch to the newest snapshot that its claimant saw.
-type sighted map[string]map[uint64]Snapshot
-
-func sightings(keys []object) sighted {
-	out := sighted{}
-	for _, k := range keys {
-		if k.kind != kindSeen {
-			continue
-		}
-		claim, last, _ := strings.Cut(k.id, "-")
-		n, err := strconv.ParseUint(claim, 10, 64)
-		if err != nil {
-			continue
-		}
-		if out[k.lineage] == nil {
-			out[k.lineage] = map[uint64]Snapshot{}
-		}
-		epoch, step, err := parseID(last)
-		if err != nil {
-			epoch, step = 0, 0 // it saw none
-		}
-		out[k.lineage][n] = Snapshot{Epoch: epoch, Step: step}
-	}
-	return out
-}
-
-// hide tells whether a snapshot does not count, now and for ever: a newer epoch had begun without it.
-func (c sighted) hide(s Snapshot) bool {
-	for epoch, last := range c[s.Lineage] {
-		if epoch > s.Epoch && s.compare(last) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// over tells whether the writer of a snapshot that is not there yet cannot publish it any more: a newer epoch has begun. If
-// it does so all the same, because it was held up in between, it does not call the snapshot durable, and that one is
-// hidden, or at least not the newest.
-func (c sighted) over(s Snapshot) bool {
-	for epoch := range c[s.Lineage] {
-		if epoch > s.Epoch {
-			return true
-		}
-	}
-	return false
 }
 
 // compare orders snapshots of a lineage by (epoch, step), never by clock.
@@ -278,7 +224,7 @@ func (r *Repository) Manifest(ctx context.Context, s Snapshot) (*Manifest, error
 	b, err := readObject(ctx, r.store, key, maxManifest)
 	if err != nil {
 		if errors.Is(err, store.ErrNotFound) {
-			err = ErrNoSnapshot
+			err = r.absent(ctx, s)
 		}
 		return nil, s.found(key, fmt.Errorf("read manifest of snapshot %s: %w", s.ID, err))
 	}
@@ -290,6 +236,29 @@ func (r *Repository) Manifest(ctx context.Context, s Snapshot) (*Manifest, error
 		return nil, damage(s.ID, s.Step, key, err.Error())
 	}
 	return m, nil
+}
+
+// absent says why a snapshot has no manifest: it was removed, ErrNoSnapshot, or the manifest was lost, a *DamageError. A
+// collection notes a removal before it deletes the manifest, and until it has deleted the note of durability.
+func (r *Repository) absent(ctx context.Context, s Snapshot) error {
+	note := lineageKey(s.Lineage, kindDurable, s.ID)
+	for range 2 {
+		_, err := r.store.Stat(ctx, note)
+		if errors.Is(err, store.ErrNotFound) {
+			return ErrNoSnapshot
+		}
+		leaving := false
+		if err == nil {
+			leaving, err = r.leaving(ctx, s)
+		}
+		if err != nil {
+			return err
+		}
+		if leaving {
+			return ErrNoSnapshot
+		}
+	}
+	return damage(s.ID, s.Step, manifestKey(s.Lineage, s.ID), "missing, though "+note+" says that it was durable; where it was deleted on purpose delete that too")
 }
 
 // found turns the error of a store which found that an object of a snapshot is damaged into a *DamageError.
@@ -308,21 +277,6 @@ func damage(id string, step int64, object, reason string) *DamageError {
 // Claim takes the next writer epoch of a lineage from the store: who holds the highest one is the only writer.
 func (r *Repository) Claim(ctx context.Context, lineage, writer string, now time.Time) (*Writer, error) {
 	return r.ClaimWith(ctx, lineage, Claim{Writer: writer, Now: now})
-}
-
-// recordSeen pins what an epoch starts from: snapshots of older epochs that appear later are ignored by readers, and
-// their writers, who look for newer epochs after publishing, do not call them durable.
-func (r *Repository) recordSeen(ctx context.Context, lineage string, epoch uint64) error {
-	list, err := r.Snapshots(ctx, lineage)
-	if err != nil {
-		return err
-	}
-	last := "none"
-	if len(list) > 0 {
-		last = list[0].ID
-	}
-	_, err = r.store.Put(ctx, lineageKey(lineage, kindSeen, fmt.Sprintf("%08d-%s", epoch, last)), strings.NewReader(""))
-	return err
 }
 
 // Resume is the writer of an epoch that was claimed before, after a restart of its process.

@@ -69,7 +69,7 @@ func TestUsage(t *testing.T) {
 	must.EqOp(t, 0, u.Inherited+u.Unneeded)
 
 	// The first one's packs are still needed when it is gone.
-	_, err := r.Collect(t.Context(), "l", repository.Retention{Last: 1}, false)
+	_, err := r.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	u = check(1)
 	must.Greater(t, 0, u.Inherited)

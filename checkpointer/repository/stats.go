@@ -86,7 +86,7 @@ func (r *Repository) Usage(ctx context.Context, lineage string) (*Usage, error) 
 }
 
 // lineageKinds are all kinds of objects of a lineage.
-var lineageKinds = []string{kindAuthority, kindEpochs, kindSeen, kindSnapshots, kindPacks, kindSaves, kindRemoved, kindStale, kindPins, kindCopies}
+var lineageKinds = []string{kindAuthority, kindEpochs, kindStarts, kindSeen, kindSnapshots, kindDurable, kindPacks, kindSaves, kindRemoved, kindStale, kindPins, kindCopies, kindCollect}
 
 func (r *Repository) usage(ctx context.Context, lineage string) (*Usage, error) {
 	keys, err := r.list(ctx, lineage, lineageKinds...)

@@ -2,11 +2,16 @@ package repository
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"nomad-spotter/checkpointer/api"
 	"nomad-spotter/checkpointer/layout"
+	"nomad-spotter/checkpointer/store"
 )
 
 // Report is the result of a verification.
@@ -28,6 +33,21 @@ func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progr
 	list, err := find(ctx, lineage)
 	if err != nil {
 		return rep, err
+	}
+	lineages := []string{lineage}
+	if lineage == "" {
+		lineages, err = r.Lineages(ctx)
+	} else {
+		base, _ := splitFork(lineage)
+		lineages, err = r.lines(ctx, base)
+	}
+	if err != nil {
+		return rep, err
+	}
+	for _, l := range lineages {
+		if err := r.verifyRecords(ctx, l, &rep); err != nil {
+			return rep, fmt.Errorf("verify the records of %s: %w", l, err)
+		}
 	}
 	checked := map[string]string{} // key of a pack to what is wrong with it
 	rep.Snapshots = len(list)
@@ -54,6 +74,69 @@ func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progr
 		}
 	}
 	return rep, nil
+}
+
+// verifyRecords checks what says who may write a lineage, and which of its snapshots count.
+func (r *Repository) verifyRecords(ctx context.Context, lineage string, rep *Report) error {
+	found := func(kind, id, reason string) {
+		rep.Damaged = append(rep.Damaged, damage("", 0, lineageKey(lineage, kind, id), reason).Damage)
+	}
+	keys, err := r.list(ctx, lineage, append([]string{kindAuthority}, claimKinds...)...)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	a, err := r.record(ctx, lineage)
+	switch {
+	case errors.Is(err, store.ErrDamaged):
+		_, reason, _ := strings.Cut(err.Error(), store.ErrDamaged.Error()+": ")
+		found(kindAuthority, recordID, reason)
+	case err != nil:
+		return err
+	case a == nil:
+		found(kindAuthority, recordID, "missing")
+	default:
+		rep.Objects++
+	}
+	for _, n := range untold(keys) {
+		found(kindEpochs, fmt.Sprintf("%08d", n), "missing; the next writer makes it again")
+	}
+	seen, written := map[uint64]string{}, map[uint64]bool{}
+	for _, k := range keys {
+		n, ok := k.epochOf()
+		switch {
+		case !ok:
+		case k.kind == kindSeen:
+			_, seen[n], _ = strings.Cut(k.id, "-")
+		case k.isSnapshot():
+			written[n] = true
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(written)) {
+		if _, ok := seen[n]; !ok {
+			found(kindSeen, fmt.Sprintf("%08d", n), "missing; the next writer makes it again")
+		}
+	}
+	for _, k := range keys {
+		n, ok := k.epochOf()
+		if !ok || k.kind != kindEpochs && k.kind != kindStarts {
+			continue
+		}
+		b, err := readObject(ctx, r.store, lineageKey(lineage, k.kind, k.id), maxRecord)
+		switch last, ok := seen[n]; {
+		case errors.Is(err, store.ErrDamaged):
+			_, reason, _ := strings.Cut(err.Error(), store.ErrDamaged.Error()+": ")
+			found(k.kind, k.id, reason)
+		case err != nil:
+			return err
+		case k.kind == kindEpochs && !json.Valid(b):
+			found(k.kind, k.id, "it is no JSON")
+		case k.kind == kindStarts && ok && string(b) != last:
+			found(k.kind, k.id, fmt.Sprintf("it says %.40q, %s/%s-%s another", b, kindSeen, k.id, last))
+		default:
+			rep.Objects++
+		}
+	}
+	return nil
 }
 
 // verifyPacks reads those packs of a snapshot that were not read before.
