@@ -122,17 +122,25 @@ func (f *cpFlags) run(cmd *cobra.Command) error {
 	}
 	out := replicated{From: f.from, To: f.to, DryRun: f.dry, Snapshots: []repository.Copied{}, Damaged: []api.Damage{}}
 	counted := map[string]bool{} // packs, which snapshots share
+	run := repository.NewCopyRun(to)
+	var errs []error
 	for _, s := range list {
 		var c repository.Copied
 		if f.dry {
 			c, err = repository.Missing(ctx, from, to, s)
 		} else {
-			c, err = f.one(cmd, from, to, s)
+			c, err = f.one(cmd, from, to, s, run)
 		}
 		var d *repository.DamageError
 		if errors.As(err, &d) {
 			complain(cmd.ErrOrStderr(), err)
 			out.Damaged = append(out.Damaged, d.Damage)
+			continue
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if errors.Is(err, repository.ErrUncollected) { // others may not need those packs
 			continue
 		}
 		if err != nil {
@@ -147,21 +155,21 @@ func (f *cpFlags) run(cmd *cobra.Command) error {
 			}
 		}
 	}
+	errs = append(errs, run.End(ctx))
 	out.WallS = time.Since(start).Seconds()
-	var perr error
 	if f.json {
-		perr = writeJSON(cmd.OutOrStdout(), out)
+		err = writeJSON(cmd.OutOrStdout(), out)
 	} else {
-		perr = out.print(cmd.OutOrStdout())
+		err = out.print(cmd.OutOrStdout())
 	}
-	if err = errors.Join(err, perr); err == nil && len(out.Damaged) > 0 {
+	if err = errors.Join(append(errs, err)...); err == nil && len(out.Damaged) > 0 {
 		err = errDamage
 	}
 	return err
 }
 
 // one copies one snapshot.
-func (f *cpFlags) one(cmd *cobra.Command, from, to *repository.Repository, s repository.Snapshot) (repository.Copied, error) {
+func (f *cpFlags) one(cmd *cobra.Command, from, to *repository.Repository, s repository.Snapshot, run *repository.CopyRun) (repository.Copied, error) {
 	var total int64 = -1
 	if m, err := from.Manifest(cmd.Context(), s); err == nil { // Copy says what is wrong with it
 		total = 0
@@ -170,7 +178,7 @@ func (f *cpFlags) one(cmd *cobra.Command, from, to *repository.Repository, s rep
 		}
 	}
 	progress := bar(cmd.ErrOrStderr(), total, fmt.Sprintf("copying step %d of %s", s.Step, s.Lineage))
-	c, err := repository.Copy(cmd.Context(), from, to, s, repository.CopyOptions{Progress: func(n int64) { _ = progress.Add64(n) }})
+	c, err := repository.Copy(cmd.Context(), from, to, s, repository.CopyOptions{Progress: func(n int64) { _ = progress.Add64(n) }, Run: run})
 	return c, errors.Join(err, progress.Close())
 }
 

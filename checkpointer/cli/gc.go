@@ -34,7 +34,7 @@ type gcFlags struct {
 	last       int64
 	every      int64
 	pin, unpin []string
-	dry, drop  bool
+	dry, dead  bool
 	json       bool
 }
 
@@ -45,9 +45,13 @@ func gcCommand(l *line) *cobra.Command {
 		Short: "Remove old snapshots, and what nothing needs any more",
 		Long: `Remove the snapshots of a lineage that no rule keeps, and all packs that no snapshot needs any more, also those that a
 save left that was killed. The newest snapshot is always kept. Saves may be under way. Where the manifest
-of one that stays is damaged nothing of that lineage is removed, and the exit code is 3. Let one gc at a time work on a lineage.
+of one that stays is damaged nothing of that lineage is removed, and the exit code is 3. One gc at a time works on a lineage;
+another one fails.
 
-A pin keeps a snapshot until it is unpinned. With pins alone, without a --keep flag, nothing is removed.`,
+A pin keeps a snapshot until it is unpinned. With pins alone, without a --keep flag, nothing is removed.
+
+A copy, a claim or a gc that died may keep gc from removing anything, as it cannot be told from one that is still at work.
+The error or the output then says so. --drop-dead forgets them: give it when you know that none is at work.`,
 		Example: `  checkpointer gc --store file:///mnt/checkpoints --lineage default/train --keep-last 5 --keep-every 1000 --dry-run
   checkpointer gc --store file:///mnt/checkpoints --lineage default/train --keep-last 5 --pin 12000
   checkpointer gc --consul http://127.0.0.1:8500 --all --keep-last 3`,
@@ -77,7 +81,7 @@ A pin keeps a snapshot until it is unpinned. With pins alone, without a --keep f
 	l.whole(c.Flags(), &f.every, "keep-every", 0, 1, "keep the newest snapshot of every span of so many steps")
 	c.Flags().StringArrayVar(&f.pin, "pin", nil, "keep this snapshot, a name or a step, from now on; may be repeated")
 	c.Flags().StringArrayVar(&f.unpin, "unpin", nil, "end a pin; may be repeated")
-	c.Flags().BoolVar(&f.drop, "drop-copies", false, "forget copies into this store that died, which keep everything that is there")
+	c.Flags().BoolVar(&f.dead, "drop-dead", false, "forget copies into the lineage, claims and other runs of gc that died and keep everything that is there")
 	c.Flags().BoolVar(&f.dry, "dry-run", false, "change nothing, say what would be done")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	return c
@@ -126,8 +130,8 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 	}
 	var errs []error
 	for _, lineage := range lineages {
-		if f.drop && !f.dry {
-			if err := repo.DropCopies(ctx, lineage); err != nil {
+		if f.dead && !f.dry {
+			if err := repo.DropDead(ctx, lineage); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -189,7 +193,7 @@ func (c *collected) print(w io.Writer) error {
 	})
 	for _, g := range c.Lineages {
 		if err == nil && len(g.Copies) > 0 {
-			_, err = fmt.Fprintf(w, "%s: nothing is removed while snapshots are copied into it: %s; if no copy is at work, add --drop-copies\n", g.Lineage, strings.Join(g.Copies, ", "))
+			_, err = fmt.Fprintf(w, "%s: nothing is removed while snapshots are copied into it: %s; if no copy is at work, add --drop-dead\n", g.Lineage, strings.Join(g.Copies, ", "))
 			continue
 		}
 		if err == nil {

@@ -47,7 +47,11 @@ func verifyCommand(l *line) *cobra.Command {
 				err = writeJSON(cmd.OutOrStdout(), verified{OK: len(rep.Damaged) == 0, Report: rep})
 			} else {
 				for _, d := range rep.Damaged {
-					fmt.Fprintf(cmd.OutOrStdout(), "damaged: snapshot %s (step %d): %s: %s\n", d.Snapshot, d.Step, d.Object, d.Reason)
+					of := "record of the lineage"
+					if d.Snapshot != "" {
+						of = fmt.Sprintf("snapshot %s (step %d)", d.Snapshot, d.Step)
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "damaged: %s: %s: %s\n", of, d.Object, d.Reason)
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d snapshots, %d objects, %s read, %d faults\n", rep.Snapshots, rep.Objects, megabytes(rep.Bytes), len(rep.Damaged))
 			}

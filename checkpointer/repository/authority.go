@@ -93,6 +93,11 @@ func (r *Repository) ID() string { return r.id }
 // openHead reads the repository's head and, with create, makes it where there is none.
 func (r *Repository) openHead(ctx context.Context, create bool) (head, error) {
 	b, err := readObject(ctx, r.store, headKey, 1<<16)
+	if errors.Is(err, store.ErrNotFound) {
+		if lerr := r.headless(ctx); lerr != nil {
+			return head{}, lerr
+		}
+	}
 	if create && errors.Is(err, store.ErrNotFound) {
 		made, merr := json.Marshal(head{Format: Format, ID: newID()})
 		if merr != nil {
@@ -118,6 +123,20 @@ func (r *Repository) openHead(ctx context.Context, create bool) (head, error) {
 		return h, fmt.Errorf("decode %s: %w: %w", headKey, store.ErrDamaged, err)
 	}
 	return h, nil
+}
+
+// headless fails where lineages were written and their repository's head is missing: the head is made before them. With
+// another one in its place, which has another id, they could not be written any more.
+func (r *Repository) headless(ctx context.Context) error {
+	list, err := r.store.List(ctx, "lineages/")
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	if _, err := r.store.Stat(ctx, headKey); !errors.Is(err, store.ErrNotFound) {
+		return err // somebody has created it just now
+	}
+	return fmt.Errorf("%w: %s is missing, though %s is there: bring it back from a backup or, in a store that is not encrypted, make it {\"format\":%d,\"id\":\"ID\"}, where %s of a lineage that is written here says ID as its repository",
+		store.ErrDamaged, headKey, list[0].Key, Format, "lineages/LINEAGE/"+kindAuthority+"/"+recordID)
 }
 
 // touch creates the head once more, with the content that it has: no harm where the store replaces it, and by that it shows

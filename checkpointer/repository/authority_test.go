@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +50,27 @@ func openMemory(t *testing.T, s store.Store) *repository.Repository {
 	r, err := repository.Open(t.Context(), s, true)
 	must.NoError(t, err)
 	return r
+}
+
+// A repository whose head is gone is damaged, not a place for a new one.
+func TestOpen_headless(t *testing.T) {
+	r, dir := openDisk(t)
+	list := series(t, r, 2)
+	was := contents(t, dir)
+	p := filepath.Join(dir, "spotter-repository.json")
+	must.NoError(t, os.Remove(p))
+	for _, create := range []bool{false, true} {
+		s, err := store.Open("file://"+dir, create)
+		must.NoError(t, err)
+		_, err = repository.Open(t.Context(), s, create)
+		must.ErrorIs(t, err, store.ErrDamaged)
+		must.ErrorContains(t, err, "spotter-repository.json is missing")
+		must.FileNotExists(t, p)
+	}
+	// As the error says.
+	must.NoError(t, os.WriteFile(p, []byte(`{"format":1,"id":"`+r.ID()+`"}`), 0o644))
+	must.Eq(t, was, contents(t, dir))
+	must.Eq(t, list, snapshots(t, reopen(t, dir)))
 }
 
 // All who open a new store at the same time agree on its id.

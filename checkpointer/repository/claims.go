@@ -195,16 +195,16 @@ func (c sighted) over(s Snapshot) bool {
 	return false
 }
 
-// DropClaims completes the claims of a lineage whose claimants died before they did: for a store where a later claimant
+// dropClaims completes the claims of a lineage whose claimants died before they did: for a store where a later claimant
 // cannot do so. Where one is still at work, it may come to count another snapshot as the one that it starts from.
-func (r *Repository) DropClaims(ctx context.Context, lineage string) error {
+func (r *Repository) dropClaims(ctx context.Context, lineage string) error {
 	keys, err := r.list(ctx, lineage, kindEpochs, kindSeen)
 	if err != nil {
-		return fmt.Errorf("drop claims: %w", err)
+		return err
 	}
 	for _, epoch := range unseen(keys) {
 		if _, err := r.start(ctx, lineage, epoch); err != nil {
-			return fmt.Errorf("drop claim of epoch %d: %w", epoch, err)
+			return err
 		}
 	}
 	return nil

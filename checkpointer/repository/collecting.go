@@ -139,15 +139,26 @@ func (t *turn) end(ctx context.Context) error {
 	return t.repo.store.Delete(ctx, t.key)
 }
 
-// DropCollections forgets the collections of a lineage: those that died. One that is still at work stops.
-func (r *Repository) DropCollections(ctx context.Context, lineage string) error {
+// DropDead forgets what died and keeps collections of a lineage from removing anything: copies into it, claims and other
+// collections. The caller makes sure that none of them is at work.
+func (r *Repository) DropDead(ctx context.Context, lineage string) error {
+	for what, drop := range map[string]func(context.Context, string) error{"copies": r.dropCopies, "claims": r.dropClaims, "collections": r.dropCollections} {
+		if err := drop(ctx, lineage); err != nil {
+			return fmt.Errorf("drop dead %s of %s: %w", what, lineage, err)
+		}
+	}
+	return nil
+}
+
+// dropCollections forgets the collections of a lineage. One that is still at work stops.
+func (r *Repository) dropCollections(ctx context.Context, lineage string) error {
 	keys, err := r.list(ctx, lineage, kindCollect)
 	if err != nil {
-		return fmt.Errorf("drop collections: %w", err)
+		return err
 	}
 	for _, k := range keys {
 		if err := r.store.Delete(ctx, lineageKey(lineage, kindCollect, k.id)); err != nil {
-			return fmt.Errorf("drop collection: %w", err)
+			return err
 		}
 	}
 	return nil

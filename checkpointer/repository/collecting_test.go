@@ -122,7 +122,7 @@ func TestCollect_dead(t *testing.T) {
 	must.EqOp(t, 0, marks(t, mem))
 	mark("{")
 	must.ErrorIs(t, collectAgain(t, mem, nil), repository.ErrCollecting)
-	must.NoError(t, openMemory(t, mem).DropCollections(t.Context(), "l"))
+	must.NoError(t, openMemory(t, mem).DropDead(t.Context(), "l"))
 	must.NoError(t, collectAgain(t, mem, nil))
 }
 

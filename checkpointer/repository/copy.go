@@ -26,11 +26,6 @@ var (
 	ErrUncollected = errors.New("the target holds packs that no snapshot there needs: run `checkpointer gc` there, then copy again")
 )
 
-// kindCopies: SNAPSHOT: it is being copied into this store; SNAPSHOT.checked: what is there may be relied on.
-const kindCopies = "@copies"
-
-const checkedMark = ".checked"
-
 // maxPack bounds what is read of one pack into memory, in bytes; writers end a pack at packBytes.
 const maxPack = 1 << 30
 
@@ -51,6 +46,8 @@ type Copied struct {
 type CopyOptions struct {
 	// Progress is called with the bytes of packs done since the last call, copied or found, by several goroutines.
 	Progress func(bytes int64)
+	// Run joins copies into one repository; nil: the copy is alone.
+	Run *CopyRun
 }
 
 // Copy makes a replica of a snapshot in another store: the lineage's epochs, then all packs that the snapshot needs, each
@@ -71,8 +68,8 @@ func Copy(ctx context.Context, from, to *Repository, s Snapshot, o CopyOptions) 
 		}
 		out.add(c.out)
 	}
-	if err != nil && s.Ranks > 1 && hopeless(err) {
-		err = errors.Join(err, unmark(ctx, to, lineageKey(s.Lineage, kindCopies, s.Part(s.Ranks-1).ID)))
+	if err != nil && s.Ranks > 1 {
+		err = giveUp(ctx, to, o.Run, lineageKey(s.Lineage, kindCopies, s.Part(s.Ranks-1).ID), err)
 	}
 	if err != nil {
 		return Copied{}, fmt.Errorf("copy snapshot %s of %s from %s to %s: %w", s.ID, s.Lineage, from.URL(), to.URL(), err)
@@ -87,19 +84,6 @@ func (c *Copied) add(o Copied) {
 	c.Count += o.Count
 	c.Bytes += o.Bytes
 	c.There = c.There && o.There
-}
-
-// reserve says in the target that the last part of a gang's snapshot is being copied, before the first one is: until that
-// part is there, a collection does not take the others for the rest of a save that died.
-func reserve(ctx context.Context, to *Repository, s Snapshot) error {
-	if s.Ranks <= 1 || s.isPart() {
-		return nil
-	}
-	_, err := to.store.Put(ctx, lineageKey(s.Lineage, kindCopies, s.Part(s.Ranks-1).ID), strings.NewReader(""))
-	if errors.Is(err, store.ErrExists) {
-		return nil
-	}
-	return err
 }
 
 // Missing tells what Copy would do, and changes nothing. A target of nil stands for an empty store.
@@ -131,6 +115,7 @@ type copying struct {
 	manifest *Manifest
 	encoded  []byte // the manifest
 	missing  []PackRef
+	brought  []bool // of those that are missing, whether this copy made them
 	out      Copied
 }
 
@@ -162,7 +147,8 @@ func (c *copying) run(ctx context.Context) error {
 	}
 	c.count()
 	if err := c.packs(ctx); err != nil {
-		return c.giveUp(ctx, mark, err)
+		c.handOver(mark)
+		return giveUp(ctx, c.to, c.opts.Run, mark, err)
 	}
 	if _, err := c.to.store.Put(ctx, manifestKey(c.out.Lineage, c.out.ID), bytes.NewReader(c.encoded)); err != nil {
 		if !errors.Is(err, store.ErrExists) {
@@ -373,61 +359,6 @@ func (c *copying) holds(ctx context.Context, p PackRef) (bool, error) {
 	return true, nil
 }
 
-// mark says in the target that the copy is under way. Of the packs that are there it relies on those that a snapshot needs,
-// and on those that came after the mark.
-func (c *copying) mark(ctx context.Context, mark string) error {
-	if _, err := c.to.store.Put(ctx, mark, strings.NewReader("")); err != nil && !errors.Is(err, store.ErrExists) {
-		return err
-	}
-	_, err := c.to.store.Stat(ctx, mark+checkedMark)
-	if !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
-	if err := c.uncollected(ctx); err != nil {
-		return c.giveUp(ctx, mark, err)
-	}
-	_, err = c.to.store.Put(ctx, mark+checkedMark, strings.NewReader(""))
-	if errors.Is(err, store.ErrExists) {
-		err = nil
-	}
-	return err
-}
-
-// uncollected fails if the target has a pack that the copy needs and no snapshot there does.
-func (c *copying) uncollected(ctx context.Context) error {
-	packs, err := c.to.list(ctx, c.out.Lineage, kindPacks)
-	if err != nil {
-		return err
-	}
-	loose := map[string]bool{}
-	for _, p := range packs {
-		loose[p.id] = true
-	}
-	list, err := c.to.Snapshots(ctx, c.out.Lineage)
-	if err != nil {
-		return err
-	}
-	for _, s := range parts(list) {
-		m, err := c.to.Manifest(ctx, s)
-		var d *DamageError
-		if errors.As(err, &d) || errors.Is(err, ErrNoSnapshot) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for _, p := range m.Packs {
-			delete(loose, p.Name)
-		}
-	}
-	for _, p := range c.manifest.Packs {
-		if loose[p.Name] {
-			return fmt.Errorf("%w: %s", ErrUncollected, packKey(c.out.Lineage, p.Name))
-		}
-	}
-	return nil
-}
-
 // packs copies what is missing.
 func (c *copying) packs(ctx context.Context) error {
 	if c.opts.Progress != nil {
@@ -439,44 +370,49 @@ func (c *copying) packs(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallelCopies)
-	for _, p := range c.missing {
-		g.Go(func() error { return c.pack(ctx, p) })
+	c.brought = make([]bool, len(c.missing))
+	for i, p := range c.missing {
+		g.Go(func() (err error) {
+			c.brought[i], err = c.pack(ctx, p)
+			return err
+		})
 	}
 	return g.Wait()
 }
 
-// pack reads a pack, verifies it and creates it in the target.
-func (c *copying) pack(ctx context.Context, p PackRef) error {
+// pack reads a pack, verifies it and creates it in the target. made tells that it was not there.
+func (c *copying) pack(ctx context.Context, p PackRef) (made bool, err error) {
 	key := packKey(c.out.Lineage, p.Name)
 	if p.Bytes > maxPack {
-		return fmt.Errorf("%s has %d bytes, more than %d", key, p.Bytes, maxPack)
+		return false, fmt.Errorf("%s has %d bytes, more than %d", key, p.Bytes, maxPack)
 	}
 	rc, err := c.from.store.Get(ctx, key)
 	if errors.Is(err, store.ErrNotFound) {
-		return damage(c.out.ID, c.out.Step, key, "missing")
+		return false, damage(c.out.ID, c.out.Step, key, "missing")
 	}
 	if err != nil {
-		return c.out.found(key, err)
+		return false, c.out.found(key, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(&counted{r: ctxReader{ctx, rc}, f: c.opts.Progress}, p.Bytes+1))
 	if err = errors.Join(err, rc.Close()); err != nil {
-		return c.out.found(key, fmt.Errorf("read %s: %w", key, err))
+		return false, c.out.found(key, fmt.Errorf("read %s: %w", key, err))
 	}
 	_, want, _ := parsePackName(p.Name) // the manifest was checked
 	err = pack.Verify(bytes.NewReader(b), p.Bytes, p.Index, want)
 	if errors.Is(err, pack.ErrDamaged) {
-		return damage(c.out.ID, c.out.Step, key, strings.TrimPrefix(err.Error(), pack.ErrDamaged.Error()+": "))
+		return false, damage(c.out.ID, c.out.Step, key, strings.TrimPrefix(err.Error(), pack.ErrDamaged.Error()+": "))
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, err = c.to.store.Put(ctx, key, bytes.NewReader(b)); errors.Is(err, store.ErrExists) {
+	_, err = c.to.store.Put(ctx, key, bytes.NewReader(b))
+	if made = err == nil; errors.Is(err, store.ErrExists) {
 		_, err = c.holds(ctx, p)
 	}
 	if err == nil {
 		c.to.trusted.Store(key, true)
 	}
-	return err
+	return made, err
 }
 
 // counted tells how much was read.
@@ -491,83 +427,4 @@ func (c *counted) Read(p []byte) (int, error) {
 		c.f(int64(n))
 	}
 	return n, err
-}
-
-// giveUp takes the marks away where repeating the copy would not help.
-func (c *copying) giveUp(ctx context.Context, mark string, err error) error {
-	if hopeless(err) {
-		return errors.Join(err, c.unmark(ctx, mark))
-	}
-	return err
-}
-
-// hopeless tells whether a copy would fail again.
-func hopeless(err error) bool {
-	var d *DamageError
-	return errors.As(err, &d) || errors.Is(err, ErrUncollected) || errors.Is(err, ErrFork) || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrNoSnapshot)
-}
-
-// unmark says that the copy is not under way any more.
-func (c *copying) unmark(ctx context.Context, mark string) error {
-	return unmark(ctx, c.to, mark)
-}
-
-func unmark(ctx context.Context, r *Repository, mark string) error {
-	for _, key := range []string{mark + checkedMark, mark} {
-		if err := r.store.Delete(ctx, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Copies lists the snapshots of a lineage that are being copied into this store, or that a copy was to bring that died.
-func (r *Repository) Copies(ctx context.Context, lineage string) ([]string, error) {
-	keys, err := r.list(ctx, lineage, kindCopies)
-	if err != nil {
-		return nil, fmt.Errorf("list copies: %w", err)
-	}
-	out := []string{}
-	for _, k := range keys {
-		out = append(out, strings.TrimSuffix(k.id, checkedMark))
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
-}
-
-// DropCopies forgets the copies into a lineage: those that died. Where one is still at work, what it has brought may be
-// collected, and it may leave a snapshot without its packs.
-func (r *Repository) DropCopies(ctx context.Context, lineage string) error {
-	list, err := r.Copies(ctx, lineage)
-	if err != nil {
-		return err
-	}
-	for _, id := range list {
-		if err := unmark(ctx, r, lineageKey(lineage, kindCopies, id)); err != nil {
-			return fmt.Errorf("drop copy of %s: %w", id, err)
-		}
-	}
-	return nil
-}
-
-// unfinished returns the copies into a lineage that have no manifest yet; with tidy, the marks of others are removed.
-func (r *Repository) unfinished(ctx context.Context, lineage string, tidy bool) ([]string, error) {
-	list, err := r.Copies(ctx, lineage)
-	if err != nil {
-		return nil, err
-	}
-	out := []string{}
-	for _, id := range list {
-		switch _, err := r.store.Stat(ctx, manifestKey(lineage, id)); {
-		case errors.Is(err, store.ErrNotFound):
-			out = append(out, id)
-		case err != nil:
-			return nil, err
-		case tidy:
-			if err := unmark(ctx, r, lineageKey(lineage, kindCopies, id)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return out, nil
 }

@@ -177,6 +177,111 @@ func TestCopyDamage(t *testing.T) {
 	must.SliceEmpty(t, snapshots(t, c))
 }
 
+// Snapshots that cannot be copied are passed over, and what was brought for them is of use for the next ones.
+func TestCopyRun(t *testing.T) {
+	a, from := openDisk(t)
+	list := series(t, a, 6)
+	bad, packs := map[string]bool{}, map[string][]string{}
+	for i, s := range list {
+		d, err := a.Describe(t.Context(), s, repository.Detail{})
+		must.NoError(t, err)
+		for _, p := range d.Packs {
+			packs[s.ID] = append(packs[s.ID], p.Name)
+			if strings.HasPrefix(p.Name, s.ID+"-") && (i == 0 || i == 2) {
+				bad[p.Name] = true
+			}
+		}
+	}
+	must.Positive(t, len(bad))
+	for name := range bad {
+		must.NoError(t, os.Remove(filepath.Join(from, "lineages/l/@packs", name)))
+	}
+	a = reopen(t, from)
+	needs := func(s repository.Snapshot) bool {
+		return slices.ContainsFunc(packs[s.ID], func(name string) bool { return bad[name] })
+	}
+	b, to := openDisk(t)
+	run := repository.NewCopyRun(b)
+	whole := 0
+	for _, s := range list {
+		_, err := repository.Copy(t.Context(), a, b, s, repository.CopyOptions{Run: run})
+		if !needs(s) {
+			must.NoError(t, err)
+			whole++
+			continue
+		}
+		var d *repository.DamageError
+		must.True(t, errors.As(err, &d), must.Sprint(err))
+	}
+	must.Positive(t, whole)
+	must.Less(t, 6, whole)
+	copies, err := b.Copies(t.Context(), "l")
+	must.NoError(t, err)
+	must.Len(t, 6-whole, copies)
+	g, err := b.Collect(t.Context(), "l", repository.Retention{Last: 9}, repository.CollectOptions{})
+	must.NoError(t, err)
+	must.EqOp(t, 0, g.Packs)
+	must.NoError(t, run.End(t.Context()))
+	must.SliceEmpty(t, names(t, filepath.Join(to, "lineages/l/@copies")))
+	_, err = b.Collect(t.Context(), "l", repository.Retention{Last: 9}, repository.CollectOptions{})
+	must.NoError(t, err)
+	rep, err := b.Verify(t.Context(), "", true, nil)
+	must.NoError(t, err)
+	must.SliceEmpty(t, rep.Damaged)
+	must.EqOp(t, whole, rep.Snapshots)
+}
+
+// gated is a store that calls get before an object is read, and put after one was put.
+type gated struct {
+	store.Store
+	get, put func(key string)
+}
+
+func (g gated) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	g.get(key)
+	return g.Store.Get(ctx, key)
+}
+
+func (g gated) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
+	n, err := g.Store.Put(ctx, key, r)
+	g.put(key)
+	return n, err
+}
+
+// What a copy that failed has brought counts for nothing once its mark was dropped.
+func TestCopyRun_dropped(t *testing.T) {
+	mem, there := &storetest.Memory{}, &storetest.Memory{}
+	list := series(t, openMemory(t, mem), 2)
+	d, err := openMemory(t, mem).Describe(t.Context(), list[0], repository.Detail{})
+	must.NoError(t, err)
+	own := ""
+	for _, p := range d.Packs {
+		if strings.HasPrefix(p.Name, list[0].ID+"-") {
+			own = "lineages/l/@packs/" + p.Name
+		}
+	}
+	must.True(t, mem.Damage(own, func(b []byte) []byte { return b[:len(b)-1] }))
+	// The damage is found after the other pack has come.
+	came := make(chan struct{})
+	a := openMemory(t, gated{mem, func(key string) {
+		if key == own {
+			<-came
+		}
+	}, func(string) {}})
+	b := openMemory(t, gated{there, func(string) {}, func(key string) {
+		if strings.Contains(key, "/@packs/") {
+			close(came)
+		}
+	}})
+	run := repository.NewCopyRun(b)
+	_, err = repository.Copy(t.Context(), a, b, list[0], repository.CopyOptions{Run: run})
+	var damage *repository.DamageError
+	must.True(t, errors.As(err, &damage))
+	must.NoError(t, b.DropDead(t.Context(), "l"))
+	_, err = repository.Copy(t.Context(), a, b, list[1], repository.CopyOptions{Run: run})
+	must.ErrorIs(t, err, repository.ErrUncollected)
+}
+
 func snapshots(t *testing.T, r *repository.Repository) []repository.Snapshot {
 	t.Helper()
 	list, err := r.Snapshots(t.Context(), "l")
@@ -272,7 +377,7 @@ func TestCopyUncollected(t *testing.T) {
 	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.Eq(t, []string{list[1].ID}, g.Copies)
-	must.NoError(t, b.DropCopies(t.Context(), "l"))
+	must.NoError(t, b.DropDead(t.Context(), "l"))
 	g, err = b.Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 	must.NoError(t, err)
 	must.SliceEmpty(t, g.Copies)

@@ -70,7 +70,7 @@ func TestCollect_removalAnnouncedLater(t *testing.T) {
 	mem := prepared(t)
 	must.ErrorContains(t, collectMeeting(t, mem, func() {
 		publish(t, claim(t, openMemory(t, mem), "l"), 5, small(5))
-		must.NoError(t, openMemory(t, mem).DropCollections(t.Context(), "l"))
+		must.NoError(t, openMemory(t, mem).DropDead(t.Context(), "l"))
 		dies := storetest.NewFaulty(mem, storetest.Fault{Op: storetest.Delete, Key: "lineages/l/@removed/", Kind: storetest.Before, Err: errDead})
 		r, err := repository.Open(t.Context(), dies, false)
 		must.NoError(t, err)
@@ -114,7 +114,7 @@ func TestCollect_anotherRemovesWhatIsBusy(t *testing.T) {
 	err = collectMeeting(t, mem, func() {
 		close(collected)
 		must.NoError(t, <-saved)
-		must.NoError(t, openMemory(t, mem).DropCollections(t.Context(), "l"))
+		must.NoError(t, openMemory(t, mem).DropDead(t.Context(), "l"))
 		_, err := openMemory(t, mem).Collect(t.Context(), "l", repository.Retention{Last: 1}, repository.CollectOptions{})
 		must.NoError(t, err)
 	})

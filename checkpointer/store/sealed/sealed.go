@@ -59,6 +59,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"nomad-spotter/checkpointer/store"
 )
@@ -109,7 +110,10 @@ func readHead(ctx context.Context, s store.Store) (head, error) {
 	}
 	var h head
 	if err := json.Unmarshal(b, &h); err != nil {
-		return head{}, fmt.Errorf("decode %s in %s: %w", headKey, s.URL(), err)
+		return head{}, fmt.Errorf("decode %s in %s: %w: %w", headKey, s.URL(), store.ErrDamaged, err)
+	}
+	if h.Encryption <= 0 {
+		return head{}, fmt.Errorf("decode %s in %s: %w: it has no version", headKey, s.URL(), store.ErrDamaged)
 	}
 	if h.Encryption != Version {
 		return head{}, fmt.Errorf("repository in %s has encryption %d, this program knows %d: use a newer one", s.URL(), h.Encryption, Version)
@@ -123,9 +127,13 @@ func readHead(ctx context.Context, s store.Store) (head, error) {
 func Open(ctx context.Context, s store.Store, key *Key) (store.Store, error) {
 	h, err := readHead(ctx, s)
 	switch {
-	case errors.Is(err, store.ErrNotFound) && key == nil:
-		return s, nil
 	case errors.Is(err, store.ErrNotFound):
+		if err := headless(ctx, s); err != nil {
+			return nil, err
+		}
+		if key == nil {
+			return s, nil
+		}
 		return nil, fmt.Errorf("open %s: %w", s.URL(), ErrNotEncrypted)
 	case err != nil:
 		return nil, fmt.Errorf("open encrypted repository: %w", err)
@@ -133,6 +141,29 @@ func Open(ctx context.Context, s store.Store, key *Key) (store.Store, error) {
 		return nil, fmt.Errorf("open %s: %w", s.URL(), ErrKeyNeeded)
 	}
 	return open(ctx, s, h, *key)
+}
+
+// headless fails where the first object that a repository writes is an encrypted one, and headKey is missing.
+func headless(ctx context.Context, s store.Store) error {
+	b, err := readUpTo(ctx, s, plainKey, maxHead)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil || len(b) == 0 || b[0] != headerSize {
+		return err
+	}
+	if _, err := s.Stat(ctx, headKey); !errors.Is(err, store.ErrNotFound) {
+		return err // the repository is just being made
+	}
+	ids, err := slotRepositories(ctx, s)
+	if err != nil {
+		return err
+	}
+	next := "no key slot tells of it either: restore from a replica"
+	if len(ids) > 0 {
+		next = fmt.Sprintf("make it {\"encryption\":%d,\"repository\":\"ID\"} with the ID of a key slot, one of %s", Version, strings.Join(ids, ", "))
+	}
+	return fmt.Errorf("open %s: %w: %s is missing, though the objects are encrypted; %s", s.URL(), store.ErrDamaged, headKey, next)
 }
 
 func open(ctx context.Context, s store.Store, h head, key Key) (*sealedStore, error) {
@@ -173,10 +204,19 @@ func Create(ctx context.Context, s store.Store, key Key) (store.Store, error) {
 
 // begin makes a key and a slot, and proposes them as the repository's. It returns by how many bytes the store grew.
 func begin(ctx context.Context, s store.Store, key Key) (int64, error) {
+	if err := headless(ctx, s); err != nil {
+		return 0, err
+	}
 	switch _, err := s.Stat(ctx, plainKey); {
 	case err == nil:
 		return 0, ErrNotEncrypted
 	case !errors.Is(err, store.ErrNotFound):
+		return 0, err
+	}
+	if list, err := s.List(ctx, "lineages/"); err != nil || len(list) > 0 {
+		if err == nil {
+			err = fmt.Errorf("%w: %s and %s are missing, though %s is there: bring them back from a backup or restore from a replica", store.ErrDamaged, headKey, plainKey, list[0].Key)
+		}
 		return 0, err
 	}
 	repository := make([]byte, repositoryKeySize)

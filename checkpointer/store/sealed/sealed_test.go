@@ -191,14 +191,17 @@ func TestAccounting(t *testing.T) {
 
 func TestHeads(t *testing.T) {
 	k := user(t, 1)
-	for name, c := range map[string]struct{ content, err string }{
-		"not JSON":          {"x", "decode"},
-		"empty":             {"", "decode"},
-		"a later version":   {`{"encryption":2}`, "encryption 2, this program knows 1: use a newer one"},
-		"no version":        {`{}`, "encryption 0"},
-		"another key":       {`{"encryption":1,"repository":"00"}`, "was it deleted?"},
-		"too long":          {`{"encryption":1,"x":"` + strings.Repeat("x", maxHead) + `"}`, "decode"},
-		"of the wrong type": {`{"encryption":"1"}`, "decode"},
+	for name, c := range map[string]struct {
+		content, err string
+		damaged      bool
+	}{
+		"not JSON":          {"x", "decode", true},
+		"empty":             {"", "decode", true},
+		"a later version":   {`{"encryption":2}`, "encryption 2, this program knows 1: use a newer one", false},
+		"no version":        {`{}`, "it has no version", true},
+		"another key":       {`{"encryption":1,"repository":"00"}`, "there is none of the key that spotter-encryption.json names", true},
+		"too long":          {`{"encryption":1,"x":"` + strings.Repeat("x", maxHead) + `"}`, "decode", true},
+		"of the wrong type": {`{"encryption":"1"}`, "decode", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &storetest.Memory{}
@@ -207,12 +210,58 @@ func TestHeads(t *testing.T) {
 			must.True(t, m.Damage(headKey, func([]byte) []byte { return []byte(c.content) }))
 			_, err = Open(t.Context(), m, &k)
 			must.ErrorContains(t, err, c.err)
+			must.EqOp(t, c.damaged, errors.Is(err, store.ErrDamaged))
 			_, err = Create(t.Context(), m, k)
 			must.ErrorContains(t, err, c.err)
 			_, err = Open(t.Context(), m, nil)
 			must.Error(t, err)
 		})
 	}
+}
+
+// An encrypted repository without its head is damaged: neither a plain one, nor a place for a new one.
+func TestHeadless(t *testing.T) {
+	m := &storetest.Memory{}
+	k := user(t, 1)
+	s, err := Create(t.Context(), m, k)
+	must.NoError(t, err)
+	put(t, s, plainKey, []byte(`{"format":1}`))
+	put(t, s, "lineages/l/@epochs/00000001", nil)
+	was, err := get(m, headKey)
+	must.NoError(t, err)
+	must.NoError(t, m.Delete(t.Context(), headKey))
+	before, err := m.List(t.Context(), "")
+	must.NoError(t, err)
+	refused := func(with func() (store.Store, error), what string) {
+		_, err := with()
+		must.ErrorIs(t, err, store.ErrDamaged, must.Sprint(what))
+		must.ErrorContains(t, err, headKey)
+		after, err := m.List(t.Context(), "")
+		must.NoError(t, err)
+		must.Eq(t, before, after)
+	}
+	create := func() (store.Store, error) { return Create(t.Context(), m, k) }
+	refused(func() (store.Store, error) { return Open(t.Context(), m, &k) }, "opened")
+	refused(func() (store.Store, error) { return Open(t.Context(), m, nil) }, "opened without a key")
+	refused(create, "created")
+
+	// The error says how to make it again.
+	_, err = create()
+	_, rest, found := strings.Cut(err.Error(), "one of ")
+	must.True(t, found)
+	put(t, m, headKey, []byte(`{"encryption":1,"repository":"`+rest+`"}`))
+	again, err := get(m, headKey)
+	must.NoError(t, err)
+	must.EqOp(t, string(was), string(again))
+	_, err = Open(t.Context(), m, &k)
+	must.NoError(t, err)
+
+	// Both heads are gone.
+	must.NoError(t, m.Delete(t.Context(), headKey))
+	must.NoError(t, m.Delete(t.Context(), plainKey))
+	before, err = m.List(t.Context(), "")
+	must.NoError(t, err)
+	refused(create, "created without both")
 }
 
 // Creators that begin at once agree on one key; those with another user key are told so.
@@ -312,7 +361,7 @@ func TestStoreTrouble(t *testing.T) {
 		fault storetest.Fault
 		calls int
 	}{
-		{storetest.Fault{Kind: storetest.Before}, 7},
+		{storetest.Fault{Kind: storetest.Before}, 9},
 		{storetest.Fault{Kind: storetest.After, Op: storetest.Put}, 2},
 	} {
 		for n := 1; ; n++ {

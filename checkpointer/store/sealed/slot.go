@@ -2,12 +2,14 @@ package sealed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"nomad-spotter/checkpointer/store"
@@ -88,14 +90,13 @@ type opened struct {
 	record record
 }
 
-// readSlots returns the slots of the repository's key id, sorted by ID. What cannot be read as a slot is not one, as a
-// creator that died may have left anything; an error of the store is an error.
-func readSlots(ctx context.Context, s store.Store, id string) ([]opened, error) {
+// readSlots returns the slots of the repository's key id, all for "", sorted by ID. What cannot be read as a slot is not
+// one, as anything may have been left there; an error of the store is an error.
+func readSlots(ctx context.Context, s store.Store, id string) (out []opened, broken []string, err error) {
 	entries, err := s.List(ctx, slotPrefix)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []opened
 	read := 0
 	for _, e := range entries {
 		name := strings.TrimPrefix(e.Key, slotPrefix)
@@ -103,27 +104,43 @@ func readSlots(ctx context.Context, s store.Store, id string) ([]opened, error) 
 			continue
 		}
 		if read++; read > maxSlots {
-			return nil, fmt.Errorf("more than %d objects in %s: remove those that are no key slots", maxSlots, slotPrefix)
+			return nil, nil, fmt.Errorf("more than %d objects in %s: remove those that are no key slots", maxSlots, slotPrefix)
 		}
 		b, err := readUpTo(ctx, s, e.Key, maxSlot)
 		if errors.Is(err, store.ErrNotFound) {
 			continue // removed since
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r, err := parseRecord(b)
-		if err != nil || r.Repository != id {
-			continue
+		switch {
+		case err != nil:
+			broken = append(broken, fmt.Sprintf("%s: %v", e.Key, err))
+		case id == "" || r.Repository == id:
+			out = append(out, opened{Slot{ID: name, Kind: r.Kind, Comment: r.Comment}, r})
 		}
-		out = append(out, opened{Slot{ID: name, Kind: r.Kind, Comment: r.Comment}, r})
 	}
-	return out, nil
+	return out, broken, nil
+}
+
+// slotRepositories returns the IDs of repository keys that slots are of, sorted.
+func slotRepositories(ctx context.Context, s store.Store) ([]string, error) {
+	slots, _, err := readSlots(ctx, s, "")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, o := range slots {
+		out = append(out, o.record.Repository)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }
 
 // unlock returns the repository's key and the IDs of slots that hold it for key.
 func unlock(ctx context.Context, s store.Store, h head, key Key) (repository []byte, mine []string, err error) {
-	slots, err := readSlots(ctx, s, h.Repository)
+	slots, broken, err := readSlots(ctx, s, h.Repository)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,17 +148,22 @@ func unlock(ctx context.Context, s store.Store, h head, key Key) (repository []b
 	if err != nil {
 		return nil, nil, err
 	}
-	if repository == nil && len(slots) == 0 {
-		return nil, nil, fmt.Errorf("%w: there is none in %s: was it deleted?", ErrWrongKey, slotPrefix)
+	if repository != nil {
+		return repository, mine, nil
 	}
-	if repository == nil {
-		names := make([]string, len(slots))
-		for i, o := range slots {
-			names[i] = o.String()
-		}
-		return nil, nil, fmt.Errorf("%w; the slots are: %s", ErrWrongKey, strings.Join(names, ", "))
+	names := make([]string, len(slots))
+	for i, o := range slots {
+		names[i] = o.String()
 	}
-	return repository, mine, nil
+	switch {
+	case len(broken) > 0:
+		err = fmt.Errorf("%w: %w: key slots that cannot be read: %s; others: %s", ErrWrongKey, store.ErrDamaged, strings.Join(broken, ", "), cmp.Or(strings.Join(names, ", "), "none"))
+	case len(slots) == 0:
+		err = fmt.Errorf("%w: %w: there is none of the key that %s names: bring %s back from a backup or restore from a replica", ErrWrongKey, store.ErrDamaged, headKey, plainKeys)
+	default:
+		err = fmt.Errorf("%w; the slots are: %s", ErrWrongKey, strings.Join(names, ", "))
+	}
+	return nil, nil, err
 }
 
 // tryAll opens slots with key. A passphrase is tried until the first slot opens, as each takes long; another key is tried
@@ -210,7 +232,7 @@ func Slots(ctx context.Context, s store.Store) ([]Slot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list key slots of %s: %w", s.URL(), err)
 	}
-	slots, err := readSlots(ctx, s, h.Repository)
+	slots, _, err := readSlots(ctx, s, h.Repository)
 	if err != nil {
 		return nil, fmt.Errorf("list key slots of %s: %w", s.URL(), err)
 	}
@@ -273,7 +295,7 @@ func removeSlot(ctx context.Context, s store.Store, have Key, id string) error {
 	if err != nil {
 		return err
 	}
-	slots, err := readSlots(ctx, s, h.Repository)
+	slots, _, err := readSlots(ctx, s, h.Repository)
 	if err != nil {
 		return err
 	}
