@@ -53,6 +53,7 @@ func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progr
 	rep.Snapshots = len(list)
 	for _, s := range parts(list) {
 		sound := len(rep.Damaged)
+		rep.Objects++
 		m, err := r.Manifest(ctx, s)
 		if err == nil {
 			err = r.verifyPacks(ctx, s, m, checked, &rep, progress)
