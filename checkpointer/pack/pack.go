@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -292,6 +293,8 @@ func (d *Block) check(packs, base int) error {
 		return fmt.Errorf("%d links, and a base of %d pieces", d.Links, len(d.Base))
 	case len(d.Base) > 0 && (base != d.Raw || packs == 0):
 		return fmt.Errorf("its base has %d bytes, it has %d", base, d.Raw)
+	case slices.ContainsFunc(d.Base, func(p Piece) bool { return p.Len == 0 }):
+		return errors.New("a piece of its base is empty")
 	}
 	return nil
 }

@@ -160,6 +160,35 @@ func TestVerifyDamage(t *testing.T) {
 	must.ErrorIs(t, pack.Verify(failing{failed}, int64(len(b)), int64(n), sum), failed)
 }
 
+// Blocks that no writer makes are refused, with what is wrong with them.
+func TestParseIndex_refused(t *testing.T) {
+	piece := func(lens ...int) (out []pack.Piece) {
+		for _, n := range lens {
+			out = append(out, pack.Piece{Len: n})
+		}
+		return out
+	}
+	for want, d := range map[string]pack.Block{
+		"it is empty":                       {},
+		"1 links, and a base of 0 pieces":   {Raw: 4, Links: 1},
+		"0 links, and a base of 1 pieces":   {Raw: 4, Base: piece(4)},
+		"its base has 3 bytes, it has 4":    {Raw: 4, Links: 1, Base: piece(3)},
+		"a piece of its base is empty":      {Raw: 4, Links: 1, Base: piece(4, 0)},
+		"65 links exceed 64":                {Raw: 4, Links: 65, Base: piece(4)},
+		"its base has 500000 bytes, it has": {Raw: 4, Links: 1, Base: piece(500_000)},
+	} {
+		var p pack.Builder
+		p.Pack("other")
+		p.Add([]byte("x"), d)
+		c, _, n, sum := p.Finish()
+		b, err := io.ReadAll(c.Reader())
+		must.NoError(t, err)
+		foot := len(b) - pack.FooterLen
+		_, err = pack.ParseIndex(b[foot-n:foot], sum, int64(foot-n))
+		must.ErrorContains(t, err, want)
+	}
+}
+
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
