@@ -15,11 +15,11 @@ import (
 	"nomad-spotter/checkpointer/store/storetest"
 )
 
-// stopped is a store of which one call waits: the first Put or Delete of a key that has a text in it.
+// stopped is a store of which one call waits: the first Delete of a key that has a text in it.
 type stopped struct {
 	store.Store
-	put, del string
-	f        func()
+	del string
+	f   func()
 }
 
 func (s *stopped) hit(text, key string) {

@@ -34,7 +34,7 @@ func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progr
 	if err != nil {
 		return rep, err
 	}
-	lineages := []string{lineage}
+	var lineages []string
 	if lineage == "" {
 		lineages, err = r.Lineages(ctx)
 	} else {
