@@ -113,3 +113,23 @@ func TestStoreFlags(t *testing.T) {
 		}
 	})
 }
+
+// An address of a Consul agent is looked at before anything is asked of it, or written.
+func TestConsulAddress(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"http://127.0.0.1:8500": true, "https://consul": true, "127.0.0.1:8500": true, "[::1]:8500": true, "unix:///run/consul.sock": true,
+		"nonsense": false, "ftp://x": false, "a b": false, "http://": false, "http://a b": false, ":8500": false, "host:": false,
+	} {
+		for _, args := range [][]string{
+			{"claim", "--store", "file:///dev/null/none", "--lineage", "l", "--epochs", value},
+			{"save", "c_1", "--store", "file:///dev/null/none", "--lineage", "l", "--epochs", value},
+		} {
+			code, _, stderr := call(args...)
+			must.EqOp(t, ok, code != exitUsage, must.Sprint(value))
+			must.EqOp(t, ok, !strings.Contains(stderr, "checkpointer: --epochs: "), must.Sprint(stderr))
+		}
+		l := &line{}
+		(&consulFlags{address: value}).needed(l)
+		must.EqOp(t, ok, l.err() == nil, must.Sprint(value))
+	}
+}
