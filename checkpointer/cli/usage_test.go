@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -112,6 +113,24 @@ func TestStoreFlags(t *testing.T) {
 			must.StrContains(t, stderr, "checkpointer: "+flag+": ", must.Sprint(path))
 		}
 	})
+}
+
+// What a configuration says of its fields is said of the flags that made them, once.
+func TestFaultsOf(t *testing.T) {
+	l := &line{}
+	l.fault("--effort: %q is unknown", "most")
+	l.faultsOf(errors.Join(
+		errors.New("effort: unknown"), errors.New("checkpoint_dir: no\npath: at all"), errors.New("control_socket: long"), errors.New("task_socket: long"),
+		errors.New("replicas: few"), errors.New("consul: none"),
+	))
+	l.faultsOf(errors.New("no directory"))
+	must.EqError(t, l.err(), `--effort: "most" is unknown
+--dir: no
+path: at all
+--state-dir: long
+--replicas: few
+--consul, --service: none
+no directory`)
 }
 
 // An address of a Consul agent is looked at before anything is asked of it, or written.
