@@ -1,12 +1,14 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"nomad-spotter/checkpointer/api"
 	"nomad-spotter/checkpointer/pack"
@@ -24,17 +26,53 @@ func LoadConfig(file string) (api.AgentConfig, error) {
 	if err != nil {
 		return c, fmt.Errorf("read agent configuration: %w", err)
 	}
-	if err := json.Unmarshal(b, &c); err != nil {
-		return c, fmt.Errorf("decode agent configuration %s: %w", file, err)
-	}
-	if err := Validate(c); err != nil {
+	if err := parse(b, &c); err != nil {
 		return c, fmt.Errorf("agent configuration %s: %w", file, err)
 	}
 	return c, nil
 }
 
+// parse reports all faults of a file together: what cannot be read, and what is wrong in the rest.
+func parse(b []byte, c *api.AgentConfig) error {
+	d := decoder{strict: true}
+	if err := d.decode(b, c); err != nil && len(d.wrong) == 0 {
+		return err // it is no object at all
+	}
+	for _, f := range append(faults(*c), missingDir(*c)) {
+		if f != nil && !d.told(f) {
+			d.faults = append(d.faults, f)
+		}
+	}
+	return errors.Join(d.faults...)
+}
+
+// told tells whether a fault is of a field that could not be read, and is empty for that reason alone.
+func (d *decoder) told(fault error) bool {
+	return slices.ContainsFunc(d.wrong, func(field string) bool { return strings.HasPrefix(fault.Error(), field+":") })
+}
+
+// missingDir returns an error if there is no checkpoint directory. An agent that goes on where an earlier one left off
+// needs none: the task may be gone with its directory, and what the task had finished is in the stage.
+func missingDir(c api.AgentConfig) error {
+	if !filepath.IsAbs(c.CheckpointDir) || begun(c.StateDir) {
+		return nil
+	}
+	info, err := os.Stat(c.CheckpointDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("checkpoint_dir: %q does not exist: make it, or name the directory that the task writes into", c.CheckpointDir)
+	case err != nil:
+		return fmt.Errorf("checkpoint_dir: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("checkpoint_dir: %q is not a directory: name the one that the task writes into", c.CheckpointDir)
+	}
+	return nil
+}
+
 // Validate reports every fault of a configuration, each with its field.
-func Validate(c api.AgentConfig) error {
+func Validate(c api.AgentConfig) error { return errors.Join(faults(c)...) }
+
+func faults(c api.AgentConfig) []error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if err := repository.CheckLineage(c.Lineage); err != nil {
@@ -117,7 +155,7 @@ func Validate(c api.AgentConfig) error {
 	if c.Consul != nil && (c.Consul.Address == "" || c.Consul.Service == "") {
 		fault("consul: address %q and service %q must both be given", c.Consul.Address, c.Consul.Service)
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // precision is what may be rounded.

@@ -38,6 +38,12 @@ type state struct {
 
 const stateName = "state.json"
 
+// begun tells whether an agent has worked with a state directory before.
+func begun(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, stateName))
+	return err == nil
+}
+
 func loadState(dir string) (state, error) {
 	s := state{Epochs: map[string]uint64{}}
 	b, err := os.ReadFile(filepath.Join(dir, stateName))

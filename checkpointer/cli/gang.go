@@ -23,7 +23,7 @@ func (f *rankFlags) add(l *line, c *cobra.Command) {
 }
 
 func (f *rankFlags) check(l *line) {
-	l.check("--rank, --ranks", repository.CheckRank(int(min(f.rank, repository.MaxRanks)), int(min(f.ranks, repository.MaxRanks+1))))
+	l.check("--rank, --ranks", repository.CheckRank(int(f.rank), int(f.ranks)))
 }
 
 // gangSaved is what `save --json` tells in addition where there are several ranks.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -219,6 +220,20 @@ func find(ctx context.Context, repo *repository.Repository, lineage, name string
 		return repository.Snapshot{}, usageError{fmt.Errorf("%s exists in %d lineages, %s and %s among them: add --lineage", what, len(found), found[0].Lineage, found[1].Lineage)}
 	}
 	return found[0], nil
+}
+
+// exists fails if a lineage has nothing at all in a store, neither itself nor as a fork: then its name is mistyped, or the
+// store is another one. An empty name is that of all. It lists the whole store, so that it is for when nothing was found.
+func exists(ctx context.Context, repo *repository.Repository, lineage string) error {
+	all, err := repo.Lineages(ctx)
+	if err != nil {
+		return err
+	}
+	is := func(name string) bool { return name == lineage || strings.HasPrefix(name, lineage+"/@forks/") }
+	if lineage == "" || slices.ContainsFunc(all, is) {
+		return nil
+	}
+	return fmt.Errorf("--lineage: %q is not in %s; `checkpointer list` shows those that are", lineage, repo.URL())
 }
 
 func orAny(lineage string) string {

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,7 +59,9 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 			if err != nil {
 				return err
 			}
-			if err := os.MkdirAll(to, 0o755); err != nil {
+			undo, err := makeDirs(to)
+			defer undo()
+			if err != nil {
 				return fmt.Errorf("--to: %w", err)
 			}
 			progress := bar(cmd.ErrOrStderr(), -1, "restoring")
@@ -109,6 +112,25 @@ With --rank and --ranks the part of that rank is restored, of a checkpoint that 
 	c.Flags().StringVar(&to, "to", "", "directory to restore into; made if missing")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
+}
+
+// makeDirs makes a directory, and returns what removes again what it has made and nobody has used.
+func makeDirs(dir string) (undo func(), err error) {
+	var made []string // the deepest first
+	for d := filepath.Clean(dir); missing(d) && filepath.Dir(d) != d; d = filepath.Dir(d) {
+		made = append(made, d)
+	}
+	undo = func() {
+		for _, d := range made {
+			_ = os.Remove(d) // fails if it is in use
+		}
+	}
+	return undo, os.MkdirAll(dir, 0o755)
+}
+
+func missing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // restoreStep restores a step's snapshot of the highest epoch that has it, from the first store that has the step.

@@ -103,7 +103,7 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 			w.Options.Progress = func(n int64) { _ = progress.Set64(n) }
 			p, err := w.Publish(cmd.Context(), step, tree, start)
 			if err = errors.Join(err, progress.Close()); err != nil {
-				return err
+				return unclaimed(err, epoch)
 			}
 			if err := remember(repo.URL(), ranks.memory(w.Lineage), p.ID, path, tree); err != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "checkpointer: the next save will read this one from the store: %v\n", err)
@@ -134,6 +134,14 @@ With --ranks the checkpoint has a part for every rank, saved by itself, and exis
 	l.whole(c.Flags(), &workers, "workers", 0, 0, "blocks coded at once (default: one per CPU)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
+}
+
+// unclaimed says what to do about an epoch that nobody has claimed.
+func unclaimed(err error, epoch int64) error {
+	if !errors.Is(err, repository.ErrUnclaimed) {
+		return err
+	}
+	return fmt.Errorf("--epoch %d: %w; take an epoch of this lineage with `checkpointer claim`", epoch, err)
 }
 
 // addPrecision adds the flag that says what may be rounded.

@@ -53,6 +53,9 @@ coded alone (CODING); METADATA is what came on top.`,
 			damaged := false
 			for _, name := range lineages {
 				u, err := repo.Usage(ctx, name)
+				if err == nil && len(u.Snapshots) == 0 && lineage != "" {
+					err = exists(ctx, repo, lineage)
+				}
 				if err != nil {
 					return err
 				}

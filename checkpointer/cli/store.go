@@ -32,8 +32,7 @@ func (f *consulFlags) needed(l *line) {
 		l.fault("--consul is missing: give the address of a Consul agent, such as http://127.0.0.1:8500")
 		return
 	}
-	_, err := discovery.New(f.config())
-	l.check("--consul", err)
+	l.checkConsul("--consul", f.config())
 }
 
 // registered is what `store register --json` prints.

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,13 +89,37 @@ func (f *storeFlags) check(l *line) {
 	case f.url != "":
 		l.checkURL("--store", f.url)
 	default:
-		_, err := discovery.New(f.config())
-		l.check("--consul", err)
+		l.checkConsul("--consul", f.config())
+	}
+	if f.epochs != "" {
+		conf := f.config()
+		conf.Address = f.epochs
+		l.checkConsul("--epochs", conf)
 	}
 }
 
-func (l *line) checkURL(flag, url string) {
-	_, _, err := store.Parse(url)
+// checkConsul notes an address that cannot be that of a Consul agent.
+func (l *line) checkConsul(flag string, conf api.ConsulConfig) {
+	_, err := discovery.New(conf)
+	if err == nil && !isAddress(conf.Address) {
+		err = fmt.Errorf("%q is no address of a Consul agent: give one such as http://127.0.0.1:8500", conf.Address)
+	}
+	l.check(flag, err)
+}
+
+// isAddress tells whether a text is a URL with a host or a socket, or a host and its port. A bare name would be asked at
+// port 80, where no Consul agent listens.
+func isAddress(text string) bool {
+	if !strings.Contains(text, "://") {
+		host, port, err := net.SplitHostPort(text)
+		return err == nil && host != "" && port != ""
+	}
+	u, err := url.Parse(text)
+	return err == nil && (u.Host != "" || u.Scheme == "unix")
+}
+
+func (l *line) checkURL(flag, raw string) {
+	_, _, err := store.Parse(raw)
 	l.check(flag, err)
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -112,4 +113,42 @@ func TestStoreFlags(t *testing.T) {
 			must.StrContains(t, stderr, "checkpointer: "+flag+": ", must.Sprint(path))
 		}
 	})
+}
+
+// What a configuration says of its fields is said of the flags that made them, once.
+func TestFaultsOf(t *testing.T) {
+	l := &line{}
+	l.fault("--effort: %q is unknown", "most")
+	l.faultsOf(errors.Join(
+		errors.New("effort: unknown"), errors.New("checkpoint_dir: no\npath: at all"), errors.New("control_socket: long"), errors.New("task_socket: long"),
+		errors.New("replicas: few"), errors.New("consul: none"),
+	))
+	l.faultsOf(errors.New("no directory"))
+	must.EqError(t, l.err(), `--effort: "most" is unknown
+--dir: no
+path: at all
+--state-dir: long
+--replicas: few
+--consul, --service: none
+no directory`)
+}
+
+// An address of a Consul agent is looked at before anything is asked of it, or written.
+func TestConsulAddress(t *testing.T) {
+	for value, ok := range map[string]bool{
+		"http://127.0.0.1:8500": true, "https://consul": true, "127.0.0.1:8500": true, "[::1]:8500": true, "unix:///run/consul.sock": true,
+		"nonsense": false, "ftp://x": false, "a b": false, "http://": false, "http://a b": false, ":8500": false, "host:": false,
+	} {
+		for _, args := range [][]string{
+			{"claim", "--store", "file:///dev/null/none", "--lineage", "l", "--epochs", value},
+			{"save", "c_1", "--store", "file:///dev/null/none", "--lineage", "l", "--epochs", value},
+		} {
+			code, _, stderr := call(args...)
+			must.EqOp(t, ok, code != exitUsage, must.Sprint(value))
+			must.EqOp(t, ok, !strings.Contains(stderr, "checkpointer: --epochs: "), must.Sprint(stderr))
+		}
+		l := &line{}
+		(&consulFlags{address: value}).needed(l)
+		must.EqOp(t, ok, l.err() == nil, must.Sprint(value))
+	}
 }

@@ -40,7 +40,11 @@ func verifyCommand(l *line) *cobra.Command {
 			}
 			progress := bar(cmd.ErrOrStderr(), -1, "verifying")
 			rep, err := repo.Verify(cmd.Context(), lineage, all, func(n int64) { _ = progress.Set64(n) })
-			if err = errors.Join(err, progress.Close()); err != nil {
+			err = errors.Join(err, progress.Close())
+			if err == nil && rep.Snapshots == 0 && len(rep.Damaged) == 0 {
+				err = exists(cmd.Context(), repo, lineage)
+			}
+			if err != nil {
 				return err
 			}
 			if asJSON {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -40,8 +42,10 @@ func watchCommand(l *line) *cobra.Command {
 what is left, and end. An event is one line on standard output, with --json a JSON object: restored, durable, stored,
 replicated, failed, damaged, store-lost, store-found, superseded, warning.
 
-If an earlier run was killed, what it had taken and not yet saved is saved first. Every run is a writer of its own: another
-one of the same lineage is superseded, and ends with exit code 1.`,
+If an earlier run was killed, what it had taken and not yet saved is saved first.
+
+Every run is a writer of its own. It takes the lineage over when it restores, without --restore with its first checkpoint.
+Another run of the same lineage is then superseded: it ends with exit code 1 when it has its next checkpoint to save.`,
 		Example: `  checkpointer watch --dir /ckpt --store file:///mnt/checkpoints --lineage default/train --restore
   checkpointer watch --dir /ckpt --consul http://127.0.0.1:8500 --lineage default/train --pattern '*.pt' --keep-last 5`,
 		Args: l.noArgs,
@@ -96,9 +100,30 @@ func (f *watchFlags) check(l *line) {
 	if hclog.LevelFromString(f.logLevel) == hclog.NoLevel {
 		l.fault("--log-level: %q is none of trace, debug, info, warn, error", f.logLevel)
 	}
-	if l.err() == nil {
-		if _, err := f.config(); err != nil { // what only the whole shows
-			l.fault("%v", err)
+	if _, err := f.config(); err != nil { // what only the whole shows
+		l.faultsOf(err)
+	}
+}
+
+// watchFlag are the flags that fields of an agent's configuration have other names than.
+var watchFlag = map[string]string{
+	"checkpoint_dir": "--dir", "state_dir": "--state-dir", "control_socket": "--state-dir", "task_socket": "--state-dir",
+	"consul": "--consul, --service",
+}
+
+// faultsOf notes the faults of a configuration that the flags make, by the names of the flags. A flag that has a fault
+// already needs no second one.
+func (l *line) faultsOf(err error) {
+	var all interface{ Unwrap() []error }
+	if !errors.As(err, &all) {
+		l.faults = append(l.faults, err)
+		return
+	}
+	for _, fault := range all.Unwrap() {
+		field, rest, _ := strings.Cut(fault.Error(), ": ")
+		flag := cmp.Or(watchFlag[field], "--"+field)
+		if first, _, _ := strings.Cut(flag, ","); !strings.Contains(fmt.Sprint(l.err()), first) {
+			l.fault("%s: %s", flag, rest)
 		}
 	}
 }
@@ -134,8 +159,11 @@ func (f *watchFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if info, err := os.Stat(conf.CheckpointDir); err != nil || !info.IsDir() {
-		return fmt.Errorf("--dir: %w", errors.Join(err, fmt.Errorf("%s is no directory", conf.CheckpointDir)))
+	switch info, err := os.Stat(conf.CheckpointDir); {
+	case err != nil:
+		return fmt.Errorf("--dir: %w; make the directory that checkpoints are written into, or correct its name", err)
+	case !info.IsDir():
+		return fmt.Errorf("--dir: %s is not a directory: name the one that checkpoints are written into", conf.CheckpointDir)
 	}
 	ctx := cmd.Context()
 	if _, err := os.Stat(filepath.Join(conf.StateDir, "state.json")); err == nil {
@@ -279,7 +307,7 @@ func (s *watching) finish(life context.Context) error {
 		err = s.events(life, 0)
 	}
 	if err == nil && !out.Done {
-		err = fmt.Errorf("after %s not everything is saved, %s: run the command again to go on", s.flags.finish, out.Error)
+		err = fmt.Errorf("--stop-timeout %s is over and %d checkpoints are not in the store yet: run the command again, which saves them first, or give it a longer --stop-timeout", s.flags.finish, out.Pending)
 	}
 	return err
 }
