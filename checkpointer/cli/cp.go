@@ -120,6 +120,9 @@ func (f *cpFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
+	if to != nil && to.ID() == from.ID() {
+		return fmt.Errorf("--from %s and --to %s are the same repository: give two stores", f.from, f.to)
+	}
 	out := replicated{From: f.from, To: f.to, DryRun: f.dry, Snapshots: []repository.Copied{}, Damaged: []api.Damage{}}
 	counted := map[string]bool{} // packs, which snapshots share
 	run := repository.NewCopyRun(to)
@@ -140,7 +143,8 @@ func (f *cpFlags) run(cmd *cobra.Command) error {
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if errors.Is(err, repository.ErrUncollected) { // others may not need those packs
+		// Others may not need those packs; and what was removed from the source meanwhile is not there to be copied.
+		if errors.Is(err, repository.ErrUncollected) || errors.Is(err, repository.ErrNoSnapshot) {
 			continue
 		}
 		if err != nil {

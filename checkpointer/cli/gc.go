@@ -68,6 +68,9 @@ The error or the output then says so. --drop-dead forgets them: give it when you
 			if f.last == 0 && f.every == 0 && len(f.pin)+len(f.unpin) == 0 {
 				l.fault("nothing says what to keep: give --keep-last N (the newest N), --keep-every N (the newest of every N steps) or both")
 			}
+			if f.dead && f.last == 0 && f.every == 0 {
+				l.fault("--drop-dead needs --keep-last or --keep-every: without them nothing is removed")
+			}
 			if err := l.err(); err != nil {
 				return err
 			}

@@ -175,13 +175,24 @@ func (r *Repository) record(ctx context.Context, lineage string) (*record, error
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", key, err)
 	}
-	var a record
-	err = json.Unmarshal(b, &a)
-	if err == nil && (!validID(a.Repository) || a.Epochs == "") {
-		err = errors.New("it names no repository or no source of epochs")
-	}
+	a, err := parseRecord(b)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", key, store.ErrDamaged, err)
+	}
+	return a, nil
+}
+
+// parseRecord reads the content of an authority record.
+func parseRecord(b []byte) (*record, error) {
+	var a record
+	if err := json.Unmarshal(b, &a); err != nil {
+		return nil, err
+	}
+	if again, err := json.Marshal(a); err != nil || !bytes.Equal(again, b) {
+		return nil, errors.New("it is not as it was written")
+	}
+	if !validID(a.Repository) || a.Epochs != epochsStore && a.Epochs != epochsSingle && !strings.Contains(a.Epochs, ":") {
+		return nil, errors.New("it names no repository or no source of epochs")
 	}
 	return &a, nil
 }

@@ -198,6 +198,10 @@ func (c sighted) over(s Snapshot) bool {
 // dropClaims completes the claims of a lineage whose claimants died before they did: for a store where a later claimant
 // cannot do so. Where one is still at work, it may come to count another snapshot as the one that it starts from.
 func (r *Repository) dropClaims(ctx context.Context, lineage string) error {
+	a, err := r.record(ctx, lineage)
+	if err != nil || a == nil || a.Repository != r.id { // what an epoch of another repository starts from is decided there
+		return err
+	}
 	keys, err := r.list(ctx, lineage, kindEpochs, kindSeen)
 	if err != nil {
 		return err

@@ -150,7 +150,7 @@ func (r *Repository) DropDead(ctx context.Context, lineage string) error {
 	return nil
 }
 
-// dropCollections forgets the collections of a lineage. One that is still at work stops.
+// dropCollections forgets the collections of a lineage. One that is still at work stops, unless it is removing already.
 func (r *Repository) dropCollections(ctx context.Context, lineage string) error {
 	keys, err := r.list(ctx, lineage, kindCollect)
 	if err != nil {

@@ -115,6 +115,7 @@ type copying struct {
 	manifest *Manifest
 	encoded  []byte // the manifest
 	missing  []PackRef
+	token    []byte // what the mark holds
 	brought  []bool // of those that are missing, whether this copy made them
 	out      Copied
 }
@@ -150,13 +151,15 @@ func (c *copying) run(ctx context.Context) error {
 		c.handOver(mark)
 		return giveUp(ctx, c.to, c.opts.Run, mark, err)
 	}
-	if _, err := c.to.store.Put(ctx, manifestKey(c.out.Lineage, c.out.ID), bytes.NewReader(c.encoded)); err != nil {
-		if !errors.Is(err, store.ErrExists) {
-			return err
-		}
-		if err := c.same(ctx); err != nil {
-			return err
-		}
+	_, err := c.to.store.Put(ctx, manifestKey(c.out.Lineage, c.out.ID), bytes.NewReader(c.encoded))
+	if errors.Is(err, store.ErrExists) {
+		err = c.same(ctx)
+	}
+	if err == nil {
+		err = c.covered(ctx, mark)
+	}
+	if err != nil {
+		return err
 	}
 	if _, err := c.to.note(ctx, c.out.Snapshot); err != nil {
 		return err
@@ -189,9 +192,24 @@ func (c *copying) read(ctx context.Context) error {
 
 // records copies what decides which snapshots count: who claimed an epoch, and what he saw.
 func (c *copying) records(ctx context.Context) error {
-	have, err := c.from.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindStarts, kindSeen)
+	// In this order: the rest of a claim is there when its last record is. An incomplete one says nothing yet, and would keep
+	// collections in the target from their work.
+	have, err := c.from.list(ctx, c.out.Lineage, kindSeen, kindStarts, kindEpochs, kindAuthority)
 	if err != nil {
 		return err
+	}
+	complete := map[uint64]bool{}
+	for _, k := range have {
+		if n, ok := k.epochOf(); ok && k.kind == kindSeen {
+			complete[n] = true
+		}
+	}
+	have = slices.DeleteFunc(have, func(k object) bool {
+		n, ok := k.epochOf()
+		return ok && !complete[n]
+	})
+	if !slices.ContainsFunc(have, func(k object) bool { return k.kind == kindAuthority }) {
+		return damage(c.out.ID, c.out.Step, lineageKey(c.out.Lineage, kindAuthority, recordID), "missing")
 	}
 	there, err := c.to.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindStarts, kindSeen)
 	if err != nil {
@@ -224,7 +242,7 @@ func (c *copying) records(ctx context.Context) error {
 			continue
 		}
 		copied := func() error {
-			if err := c.record(ctx, key, known[k.kind+"/"+k.id]); err != nil {
+			if err := c.record(ctx, k.kind, key, known[k.kind+"/"+k.id]); err != nil {
 				return err
 			}
 			c.to.trusted.Store(done, true)
@@ -246,10 +264,13 @@ func (c *copying) records(ctx context.Context) error {
 const maxRecord = 1 << 20
 
 // record copies one small object, or compares it with the one that is there.
-func (c *copying) record(ctx context.Context, key string, there bool) error {
+func (c *copying) record(ctx context.Context, kind, key string, there bool) error {
 	b, err := readObject(ctx, c.from.store, key, maxRecord)
 	if err != nil {
 		return c.out.found(key, err)
+	}
+	if reason := (object{kind: kind}).unreadable(b); reason != "" {
+		return damage(c.out.ID, c.out.Step, key, reason)
 	}
 	if len(b) > maxRecord {
 		return fmt.Errorf("%s has more than %d bytes", key, maxRecord)
@@ -279,7 +300,7 @@ func (c *copying) counts(ctx context.Context) error {
 	}
 	for _, k := range keys {
 		if k.kind != kindSeen && k.id == c.whole.ID {
-			return fmt.Errorf("it is being removed from the target: %w", ErrUncollected)
+			return fmt.Errorf("it is being removed from the target: let `checkpointer gc` there come to its end, then copy again: %w", ErrUncollected)
 		}
 	}
 	if sightings(keys).hide(c.whole) {
@@ -388,7 +409,7 @@ func (c *copying) pack(ctx context.Context, p PackRef) (made bool, err error) {
 	}
 	rc, err := c.from.store.Get(ctx, key)
 	if errors.Is(err, store.ErrNotFound) {
-		return false, damage(c.out.ID, c.out.Step, key, "missing")
+		return false, c.from.missing(ctx, c.out.Snapshot, key)
 	}
 	if err != nil {
 		return false, c.out.found(key, err)

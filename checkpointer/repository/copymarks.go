@@ -1,8 +1,10 @@
 package repository
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,10 +24,14 @@ const checkedMark = ".checked"
 // mark says in the target that the copy is under way. Of the packs that are there it relies on those that a snapshot needs,
 // and on those that came after the mark.
 func (c *copying) mark(ctx context.Context, mark string) error {
-	if _, err := c.to.store.Put(ctx, mark, strings.NewReader("")); err != nil && !errors.Is(err, store.ErrExists) {
+	_, err := c.to.store.Put(ctx, mark, strings.NewReader(rand.Text()))
+	if err != nil && !errors.Is(err, store.ErrExists) {
 		return err
 	}
-	_, err := c.to.store.Stat(ctx, mark+checkedMark)
+	if c.token, err = readObject(ctx, c.to.store, mark, maxRecord); err != nil {
+		return err
+	}
+	_, err = c.to.store.Stat(ctx, mark+checkedMark)
 	if !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -37,6 +43,34 @@ func (c *copying) mark(ctx context.Context, mark string) error {
 		err = nil
 	}
 	return err
+}
+
+// covered fails unless the packs were protected until the manifest was there. Another copy of the snapshot has the same mark
+// and may have ended it; then the snapshot may have been removed since, and what is left of that collection would remove
+// packs of this one.
+func (c *copying) covered(ctx context.Context, mark string) error {
+	b, err := readObject(ctx, c.to.store, mark, maxRecord)
+	if err == nil && bytes.Equal(b, c.token) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	// In this order: a collection that begins now sees the manifest.
+	collecting, err := c.to.list(ctx, c.out.Lineage, kindCollect)
+	if err != nil {
+		return err
+	}
+	if len(collecting) > 0 {
+		return fmt.Errorf("another copy of the snapshot has ended, and a collection is at work: copy again later: %w", ErrCollecting)
+	}
+	if err := c.compare(ctx); err != nil {
+		return err
+	}
+	if len(c.missing) > 0 {
+		return errors.New("another copy of the snapshot has ended, and a collection has removed it: copy again")
+	}
+	return nil
 }
 
 // uncollected fails if the target has a pack that the copy needs and no snapshot there does.

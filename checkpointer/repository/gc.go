@@ -99,7 +99,7 @@ func (r *Repository) gone(ctx context.Context, s Snapshot) (bool, error) {
 
 // ErrClaiming says that a collection came while a writer claimed its epoch: which snapshots count is not certain then.
 // Another collection a moment later does better; if the writer died, one after the next claim, or after DropDead.
-var ErrClaiming = errors.New("a writer is claiming the lineage, or died while it did; nothing was removed: collect again later, or with `checkpointer gc --drop-dead` if no writer is just starting")
+var ErrClaiming = errors.New("a writer is claiming the lineage, or died while it did; nothing was removed: collect again later, or with `checkpointer gc --drop-dead` if no writer is just starting; in a replica, after the next copy")
 
 // CollectOptions say how a collection works. The zero value is a good default.
 type CollectOptions struct {

@@ -29,6 +29,7 @@ type Writer struct {
 	unreported int64    // bytes written for no snapshot in particular
 	cleaned    bool     // what earlier attempts of this epoch left is gone
 	intents    []string // keys of the intents of the save at work
+	failed     []string // those of saves that failed
 }
 
 // Published tells what a publication did.
@@ -193,6 +194,8 @@ func (w *Writer) install(ctx context.Context, m *Manifest) (n int64, complete bo
 	n, err = w.repo.store.Put(ctx, manifestKey(w.Lineage, m.ID()), bytes.NewReader(b))
 	if errors.Is(err, store.ErrExists) {
 		err = w.same(ctx, m)
+	} else if err == nil {
+		err = w.covered(ctx)
 	}
 	if err == nil {
 		complete, err = w.complete(ctx, m.ID())
@@ -207,6 +210,21 @@ func (w *Writer) install(ctx context.Context, m *Manifest) (n int64, complete bo
 	}
 	noted, err := w.repo.note(ctx, Snapshot{Lineage: w.Lineage, ID: m.ID(), Epoch: m.Epoch, Step: m.Step})
 	return n + noted, complete, err
+}
+
+// covered fails unless the intents of the save are there, after its manifest was created: another process that saved the
+// same step in this epoch may have ended them, and a collection may have removed what it made, and then packs of this one.
+func (w *Writer) covered(ctx context.Context) error {
+	for _, key := range w.intents {
+		_, err := w.repo.store.Stat(ctx, key)
+		if errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("%w: another process saves this step in this epoch: claim an epoch for each, or save the step again", ErrConflict)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // note says that a snapshot is durable, so that its manifest is missed should it get lost. Its writer may have been held up
@@ -268,6 +286,14 @@ func (w *Writer) same(ctx context.Context, m *Manifest) error {
 	if old.manifest.Name != m.Name || !old.equal(now) {
 		return ErrConflict
 	}
+	if !strings.HasPrefix(w.repo.URL(), "file:") {
+		return nil
+	}
+	for _, p := range old.manifest.Packs { // also those that were trusted before: this is what will be called durable
+		if err := w.repo.checkPack(ctx, s, p); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -296,7 +322,7 @@ func (v *view) equal(o *view) bool {
 // attempt whose intent has gone, and may be on a collection's list. The intent names the number, so that a later attempt
 // that finds the intent knows which packs have been protected all the time: those it uses.
 func (w *Writer) begin(ctx context.Context, id string, step int64) (base *view, first int, err error) {
-	w.intents = nil
+	w.failed, w.intents = append(w.failed, w.intents...), nil
 	first, err = w.clean(ctx, id)
 	if err == nil && len(w.intents) == 0 {
 		first, err = w.unused(ctx, id)
@@ -379,8 +405,9 @@ func (w *Writer) end(ctx context.Context) error {
 	return nil
 }
 
-// clean removes the intents that dead writers left: those of older epochs, and this epoch's own from before a restart or a
-// failure. Those of the snapshot that is about to be saved stay until it is, and those of other ranks until they end them.
+// clean removes the intents that dead writers left, those of older epochs, and this writer's own of saves that failed. Those
+// of the snapshot that is about to be saved stay until it is, and those of other processes of the epoch, which may be at work,
+// until they end them or a later epoch begins.
 // It returns the number of the first pack that has been protected by those.
 func (w *Writer) clean(ctx context.Context, id string) (first int, err error) {
 	if w.cleaned {
@@ -404,13 +431,13 @@ func (w *Writer) clean(ctx context.Context, id string) (first int, err error) {
 		case i.id == id:
 			w.intents = append(w.intents, key)
 			first = max(first, i.first)
-		case p.epoch == w.Epoch && p.rank == w.Rank, claims.over(Snapshot{Lineage: w.Lineage, Epoch: p.epoch}):
+		case slices.Contains(w.failed, key), claims.over(Snapshot{Lineage: w.Lineage, Epoch: p.epoch}):
 			if err := w.repo.store.Delete(ctx, key); err != nil {
 				return 0, err
 			}
 		}
 	}
-	w.cleaned = true
+	w.cleaned, w.failed = true, nil
 	return first, nil
 }
 
@@ -453,7 +480,7 @@ func (r *Repository) checkPack(ctx context.Context, s Snapshot, p PackRef) error
 	_, want, _ := parsePackName(p.Name) // the manifest was checked
 	rc, err := r.store.Get(ctx, key)
 	if errors.Is(err, store.ErrNotFound) {
-		return damage(s.ID, s.Step, key, "missing")
+		return r.missing(ctx, s, key)
 	}
 	if err != nil {
 		return s.found(key, err)

@@ -261,6 +261,19 @@ func (r *Repository) absent(ctx context.Context, s Snapshot) error {
 	return damage(s.ID, s.Step, manifestKey(s.Lineage, s.ID), "missing, though "+note+" says that it was durable; where it was deleted on purpose delete that too")
 }
 
+// missing says why a snapshot lacks a pack: it was removed meanwhile, ErrNoSnapshot, or the pack was lost, a *DamageError. A
+// collection deletes a manifest before the packs that only it names.
+func (r *Repository) missing(ctx context.Context, s Snapshot, key string) error {
+	_, err := r.store.Stat(ctx, manifestKey(s.Lineage, s.ID))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return r.absent(ctx, s)
+	case err != nil:
+		return err
+	}
+	return damage(s.ID, s.Step, key, "missing")
+}
+
 // found turns the error of a store which found that an object of a snapshot is damaged into a *DamageError.
 func (s Snapshot) found(key string, err error) error {
 	if !errors.Is(err, store.ErrDamaged) {

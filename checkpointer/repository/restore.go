@@ -51,6 +51,19 @@ func (r *Repository) Newest(ctx context.Context, lineage string, t Target) (*Man
 // NewestOf is Newest over several repositories, and tells from which one it restored. Of one that holds the same snapshot as
 // another, the one that comes first in the list is preferred; where its copy is damaged, the other's is taken.
 func NewestOf(ctx context.Context, repos []*Repository, lineage string, t Target) (*Manifest, *Repository, []api.Damage, error) {
+	for try := 1; ; try++ {
+		m, r, damaged, err := newestOf(ctx, repos, lineage, t)
+		// What was listed may have been removed in favour of a newer one.
+		if !errors.Is(err, ErrNoSnapshot) || len(damaged) > 0 || try == restoreTries {
+			return m, r, damaged, err
+		}
+	}
+}
+
+// restoreTries is how often a restore lists the snapshots anew when the one that it reads is removed meanwhile.
+const restoreTries = 5
+
+func newestOf(ctx context.Context, repos []*Repository, lineage string, t Target) (*Manifest, *Repository, []api.Damage, error) {
 	type held struct {
 		Snapshot
 		in *Repository

@@ -70,6 +70,9 @@ func (r *Repository) Verify(ctx context.Context, lineage string, all bool, progr
 			rep.Damaged = append(rep.Damaged, d.Damage)
 			continue
 		}
+		if errors.Is(err, ErrNoSnapshot) { // removed meanwhile
+			continue
+		}
 		if err != nil {
 			return rep, fmt.Errorf("verify snapshot %s of %s: %w", s.ID, s.Lineage, err)
 		}
@@ -129,8 +132,8 @@ func (r *Repository) verifyRecords(ctx context.Context, lineage string, rep *Rep
 			found(k.kind, k.id, reason)
 		case err != nil:
 			return err
-		case k.kind == kindEpochs && !json.Valid(b):
-			found(k.kind, k.id, "it is no JSON")
+		case k.unreadable(b) != "":
+			found(k.kind, k.id, k.unreadable(b))
 		case k.kind == kindStarts && ok && string(b) != last:
 			found(k.kind, k.id, fmt.Sprintf("it says %.40q, %s/%s-%s another", b, kindSeen, k.id, last))
 		default:
@@ -138,6 +141,25 @@ func (r *Repository) verifyRecords(ctx context.Context, lineage string, rep *Rep
 		}
 	}
 	return nil
+}
+
+// unreadable tells what is wrong with the content of a record, as far as that can be told from it alone.
+func (o object) unreadable(b []byte) string {
+	switch o.kind {
+	case kindEpochs:
+		if !json.Valid(b) {
+			return "it is no JSON"
+		}
+	case kindStarts:
+		if _, _, err := parseID(string(b)); err != nil && string(b) != noneSeen {
+			return fmt.Sprintf("%.40q is no snapshot", b)
+		}
+	case kindAuthority:
+		if _, err := parseRecord(b); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }
 
 // verifyPacks reads those packs of a snapshot that were not read before.

@@ -70,7 +70,7 @@ func (r *Repository) index(ctx context.Context, s Snapshot, p PackRef) (*pack.In
 	_, want, _ := parsePackName(p.Name) // the manifest was checked
 	b, err := readRange(ctx, r.store, key, p.Bytes-p.Index-pack.FooterLen, p.Index+pack.FooterLen)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, damage(s.ID, s.Step, key, "missing")
+		return nil, r.missing(ctx, s, key)
 	}
 	if err != nil {
 		return nil, s.found(key, fmt.Errorf("read index of %s: %w", key, err))
