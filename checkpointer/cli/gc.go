@@ -132,6 +132,7 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	var errs []error
+	var found error
 	for _, lineage := range lineages {
 		if f.dead && !f.dry {
 			if err := repo.DropDead(ctx, lineage); err != nil {
@@ -149,6 +150,9 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 			errs = append(errs, err)
 		default:
 			out.Lineages = append(out.Lineages, g)
+			if len(g.Damaged) > 0 {
+				found = errDamage
+			}
 		}
 		if ctx.Err() != nil {
 			break
@@ -159,7 +163,7 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 	} else {
 		err = out.print(cmd.OutOrStdout())
 	}
-	return errors.Join(append(errs, err)...)
+	return cmp.Or(errors.Join(append(errs, err)...), found)
 }
 
 func (c *collected) print(w io.Writer) error {

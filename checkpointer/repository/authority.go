@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,17 +77,23 @@ func (a *record) name() string {
 	return a.Epochs
 }
 
-// idLen is the length of a repository's id: 16 random bytes in hexadecimal digits.
+// idLen is the length of a repository's id: 12 random bytes and their CRC-32 (IEEE, big-endian) in hexadecimal digits. With
+// an id that has suffered, a repository would pass for a replica.
 const idLen = 32
 
 func newID() string {
-	var b [idLen / 2]byte
+	var b [12]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return hex.EncodeToString(withSum(b[:]))
+}
+
+func withSum(b []byte) []byte {
+	return binary.BigEndian.AppendUint32(slices.Clip(b), crc32.ChecksumIEEE(b))
 }
 
 func validID(id string) bool {
-	return len(id) == idLen && strings.Trim(id, "0123456789abcdef") == ""
+	b, err := hex.DecodeString(id)
+	return err == nil && len(id) == idLen && hex.EncodeToString(withSum(b[:12])) == id
 }
 
 // ID is the repository's own, a random one.
@@ -121,6 +130,9 @@ func (r *Repository) openHead(ctx context.Context, create bool) (head, error) {
 	var h head
 	if err := json.Unmarshal(b, &h); err != nil {
 		return h, fmt.Errorf("decode %s: %w: %w", headKey, store.ErrDamaged, err)
+	}
+	if again, err := json.Marshal(h); h.Format == Format && (err != nil || !bytes.Equal(again, b)) {
+		return h, fmt.Errorf("decode %s: %w: it is not as it was written", headKey, store.ErrDamaged)
 	}
 	return h, nil
 }

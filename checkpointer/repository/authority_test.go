@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -292,4 +293,36 @@ func TestHostileRecord(t *testing.T) {
 
 func snapshotName(at [2]int64) string {
 	return fmt.Sprintf("%08d-%012d", at[0], at[1])
+}
+
+// A bit that flips in the head, or in the record of where a lineage is written, is damage: never another repository.
+func TestOpen_flippedBits(t *testing.T) {
+	mem := &storetest.Memory{}
+	publish(t, claim(t, openMemory(t, mem), "l"), 1, small(1))
+	for _, key := range []string{"spotter-repository.json", "lineages/l/@authority/record"} {
+		size, err := mem.Stat(t.Context(), key)
+		must.NoError(t, err)
+		for bit := range 8 * int(size) {
+			flip := func(b []byte) []byte {
+				b = bytes.Clone(b)
+				b[bit/8] ^= 1 << (bit % 8)
+				return b
+			}
+			must.True(t, mem.Damage(key, flip))
+			r, err := repository.Open(t.Context(), mem, false)
+			if err == nil {
+				var rep repository.Report
+				rep, err = r.Verify(t.Context(), "", false, nil)
+				must.NoError(t, err)
+				must.Len(t, 1, rep.Damaged, must.Sprintf("%s, bit %d", key, bit))
+				must.EqOp(t, key, rep.Damaged[0].Object)
+				_, err = r.Claim(t.Context(), "l", "x", noon)
+			}
+			must.Error(t, err, must.Sprintf("%s, bit %d", key, bit))
+			if !strings.Contains(err.Error(), "use a newer one") { // the number of the format
+				must.ErrorIs(t, err, store.ErrDamaged, must.Sprintf("%s, bit %d", key, bit))
+			}
+			must.True(t, mem.Damage(key, flip))
+		}
+	}
 }

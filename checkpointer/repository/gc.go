@@ -54,8 +54,9 @@ type Garbage struct {
 	Snapshots []string          `json:"removed_snapshots"`
 	Packs     int               `json:"removed_packs"`
 	Bytes     int64             `json:"freed_bytes"`
-	Busy      []string          `json:"busy"`   // snapshots that a save at work relies on: they stay for now
-	Copies    []string          `json:"copies"` // snapshots that are being copied into the store: nothing is removed then
+	Busy      []string          `json:"busy"`    // snapshots that a save at work relies on: they stay for now
+	Damaged   []string          `json:"damaged"` // kept, but a pack is missing or has another length: they stand for none
+	Copies    []string          `json:"copies"`  // snapshots that are being copied into the store: nothing is removed then
 }
 
 // Pin keeps a snapshot whatever a retention says, until it is unpinned. It fails with ErrNoSnapshot when the snapshot is
@@ -163,7 +164,7 @@ func (r *Repository) collect(ctx context.Context, lineage string, keep Retention
 	}
 	dry := o.Dry
 	c := &collection{
-		repo: r, garbage: &Garbage{Lineage: lineage, Kept: map[string]string{}, Snapshots: []string{}, Busy: []string{}, Copies: []string{}},
+		repo: r, garbage: &Garbage{Lineage: lineage, Kept: map[string]string{}, Snapshots: []string{}, Busy: []string{}, Damaged: []string{}, Copies: []string{}},
 		manifests: map[string]*Manifest{}, doomed: map[string]bool{},
 	}
 	if !dry {
@@ -334,7 +335,15 @@ func (c *collection) keep(ctx context.Context, list []Snapshot, keep Retention, 
 			return err
 		}
 		n := len(sound)
-		if sound = slices.DeleteFunc(sound, lacking); len(sound) == n {
+		sound = slices.DeleteFunc(sound, func(s Snapshot) bool {
+			if !lacking(s) {
+				return false
+			}
+			c.garbage.Damaged = append(c.garbage.Damaged, s.ID)
+			c.garbage.Kept[s.ID] = "damaged: a pack is missing or has another length; it stands for none"
+			return true
+		})
+		if len(sound) == n {
 			return nil
 		}
 	}

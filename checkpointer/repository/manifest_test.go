@@ -19,7 +19,7 @@ const somePack = "00000001-000000000100-0000-9f86d081884c7d659a2feaa0c55ad015"
 
 func valid() *repository.Manifest {
 	return &repository.Manifest{
-		Format: 1, Lineage: "default/train", Authority: "repository:0123456789abcdef0123456789abcdef", Epoch: 1, Step: 100, Name: "ckpt_100", Created: noon, RawBytes: 8, Files: 2,
+		Format: 1, Lineage: "default/train", Authority: "repository:0123456789abcdef012345676ddad739", Epoch: 1, Step: 100, Name: "ckpt_100", Created: noon, RawBytes: 8, Files: 2,
 		Packs:  []repository.PackRef{{Name: somePack, Bytes: 200, Index: 100}},
 		Layout: []repository.Run{{0, 2, 1}}, Blocks: []repository.Run{{0, 0, 2}},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/shoenig/test/must"
@@ -135,12 +136,12 @@ type fetching struct {
 	store.Store
 	text string
 	f    func()
+	once sync.Once
 }
 
 func (s *fetching) hit(key string) {
-	if f := s.f; f != nil && strings.Contains(key, s.text) {
-		s.f = nil
-		f()
+	if strings.Contains(key, s.text) {
+		s.once.Do(s.f)
 	}
 }
 
@@ -159,7 +160,7 @@ func TestRead_meetsCollection(t *testing.T) {
 	for _, text := range []string{"@snapshots/", "@packs/"} {
 		meeting := func() *repository.Repository {
 			mem := written(t)
-			return openMemory(t, &fetching{mem, text, func() {
+			return openMemory(t, &fetching{Store: mem, text: text, f: func() {
 				publish(t, openMemory(t, mem).Resume("l", 1), 10, small(10))
 				collectLast(t, mem)
 			}})

@@ -30,7 +30,7 @@ func TestOpen(t *testing.T) {
 	reopen(t, dir)
 	reopen(t, dir)
 	head := filepath.Join(dir, "spotter-repository.json")
-	for content, want := range map[string]string{`{"format":2}`: "format 2, this program knows 1", `{"format":1}`: "has no id of 32", `{"format":1,"id":"x"}`: "has no id of 32", `x`: "decode"} {
+	for content, want := range map[string]string{`{"format":2}`: "format 2, this program knows 1", `{"format":1}`: "it is not as it was written", `{"format":1,"id":"x"}`: "an id that is not 32", `x`: "decode"} {
 		must.NoError(t, os.WriteFile(head, []byte(content), 0o644))
 		_, err = repository.Open(t.Context(), s, true)
 		must.ErrorContains(t, err, want)

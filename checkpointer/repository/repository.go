@@ -73,7 +73,7 @@ func Open(ctx context.Context, s store.Store, create bool) (*Repository, error) 
 		return nil, fmt.Errorf("repository in %s has format %d, this program knows %d: use a newer one", s.URL(), h.Format, Format)
 	}
 	if !validID(h.ID) {
-		return nil, fmt.Errorf("repository in %s: %w: %s has no id of %d hexadecimal digits: %q", s.URL(), store.ErrDamaged, headKey, idLen, h.ID)
+		return nil, fmt.Errorf("repository in %s: %w: %s has an id that is not %d hexadecimal digits with a right check sum at the end: %q", s.URL(), store.ErrDamaged, headKey, idLen, h.ID)
 	}
 	r.id = h.ID
 	return r, nil
