@@ -93,7 +93,12 @@ func withSum(b []byte) []byte {
 
 func validID(id string) bool {
 	b, err := hex.DecodeString(id)
-	return err == nil && len(id) == idLen && hex.EncodeToString(withSum(b[:12])) == id
+	return err == nil && isID(id) && bytes.Equal(withSum(b[:12]), b)
+}
+
+// isID tells whether a text has the form of an id.
+func isID(id string) bool {
+	return len(id) == idLen && strings.Trim(id, "0123456789abcdef") == ""
 }
 
 // ID is the repository's own, a random one.

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,7 @@ func (c *copying) records(ctx context.Context) error {
 		n, ok := k.epochOf()
 		return ok && !complete[n]
 	})
+	slices.SortStableFunc(have, func(a, b object) int { return cmp.Compare(a.order(), b.order()) })
 	if !slices.ContainsFunc(have, func(k object) bool { return k.kind == kindAuthority }) {
 		return damage(c.out.ID, c.out.Step, lineageKey(c.out.Lineage, kindAuthority, recordID), "missing")
 	}
@@ -252,12 +254,19 @@ func (c *copying) records(ctx context.Context) error {
 			g.Go(copied)
 			continue
 		}
-		// Before all else: who claims an epoch there must know that the lineage is not written there.
 		if err := copied(); err != nil {
 			return err
 		}
 	}
 	return g.Wait()
+}
+
+// order is 0 for what is copied before all else: who claims an epoch there must know that the lineage is not written there.
+func (o object) order() int {
+	if o.kind == kindAuthority {
+		return 0
+	}
+	return 1
 }
 
 // maxRecord bounds an epoch's record, in bytes; a writer's name is in it.

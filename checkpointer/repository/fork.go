@@ -35,7 +35,7 @@ func (o *Origin) check() error {
 // splitFork returns the lineage that a fork is one of, and the id of the fork's home; "" for what is no fork.
 func splitFork(lineage string) (base, id string) {
 	i := strings.LastIndex(lineage, forkMark)
-	if i <= 0 || !validID(lineage[i+len(forkMark):]) {
+	if i <= 0 || !isID(lineage[i+len(forkMark):]) {
 		return lineage, ""
 	}
 	return lineage[:i], lineage[i+len(forkMark):]
