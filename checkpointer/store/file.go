@@ -33,12 +33,18 @@ var _ Store = (*File)(nil)
 func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	f := &File{root: root, fs: fsys}
 	if create {
-		if err := f.mkdir(root); err != nil {
+		switch err := f.mkdir(root); {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("open store %s: %w: its parent directory must exist: is the right file system mounted there?", f.URL(), err)
+		case err != nil:
 			return nil, fmt.Errorf("open store %s: %w", f.URL(), err)
 		}
 	}
-	if _, dir, err := fsys.Stat(root); err != nil || !dir {
-		return nil, fmt.Errorf("open store %s: no such directory: %w", f.URL(), errors.Join(err, ErrNotFound))
+	switch _, dir, err := fsys.Stat(root); {
+	case err != nil:
+		return nil, missingError{fmt.Errorf("open store %s: no such directory: %w", f.URL(), err)}
+	case !dir:
+		return nil, missingError{fmt.Errorf("open store %s: it is not a directory: name one", f.URL())}
 	}
 	shared, err := fsys.Shared(root)
 	if err != nil {
@@ -52,6 +58,13 @@ func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	}
 	return f, nil
 }
+
+// missingError is an ErrNotFound that speaks of no object.
+type missingError struct{ error }
+
+func (e missingError) Unwrap() error { return e.error }
+
+func (missingError) Is(target error) bool { return target == ErrNotFound }
 
 // URL implements Store.
 func (f *File) URL() string { return (&url.URL{Scheme: "file", Path: f.root}).String() }

@@ -67,8 +67,13 @@ func TestGone(t *testing.T) {
 	must.ErrorContains(t, err, "the store is gone")
 	_, err = store.Open("file://"+root, false)
 	must.ErrorIs(t, err, store.ErrNotFound)
+	must.EqError(t, err, "open store file://"+root+": no such directory: stat "+root+": no such file or directory")
 	_, err = store.Open("file://"+root+"/below", true) // its parent is not made
-	must.Error(t, err)
+	must.ErrorContains(t, err, "below: no such file or directory: its parent directory must exist: is the right file system mounted there?")
+	must.NoError(t, os.WriteFile(root, nil, 0o600))
+	_, err = store.Open("file://"+root, false)
+	must.ErrorIs(t, err, store.ErrNotFound)
+	must.EqError(t, err, "open store file://"+root+": it is not a directory: name one")
 }
 
 // No file of a finished or failed Put stays behind in tmp.

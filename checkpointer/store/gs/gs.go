@@ -46,7 +46,7 @@ func open(l store.Location) (store.Store, error) {
 		HTTPConfig: exthttp.HTTPConfig{Transport: settings.Transport(), IdleConnTimeout: model.Duration(whole)},
 	}, "spotter", nil)
 	if err != nil {
-		return nil, errors.Join(store.ErrCredentials, errors.New(hint), err)
+		return nil, fmt.Errorf("%w: %s: %w", store.ErrCredentials, hint, err)
 	}
 	return object.New(object.Config{
 		Location: l, Bucket: reads{bucket}, Vendor: vendor{bucket.Handle().Retryer(storage.WithPolicy(storage.RetryNever))}, Hint: hint, Settings: settings,

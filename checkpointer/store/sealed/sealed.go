@@ -136,7 +136,7 @@ func Open(ctx context.Context, s store.Store, key *Key) (store.Store, error) {
 		}
 		return nil, fmt.Errorf("open %s: %w", s.URL(), ErrNotEncrypted)
 	case err != nil:
-		return nil, fmt.Errorf("open encrypted repository: %w", err)
+		return nil, fmt.Errorf("open repository: %w", err) // it may be a plain one
 	case key == nil:
 		return nil, fmt.Errorf("open %s: %w", s.URL(), ErrKeyNeeded)
 	}

@@ -219,6 +219,19 @@ func TestHeads(t *testing.T) {
 	}
 }
 
+// Where the store fails, nobody knows yet whether the repository is encrypted, and the error does not say so.
+func TestOpen_StoreFails(t *testing.T) {
+	k := user(t, 1)
+	denied := errors.New("access is denied")
+	for _, key := range []*Key{nil, &k} {
+		m := storetest.NewFaulty(&storetest.Memory{})
+		m.Set(storetest.Fault{Kind: storetest.Before, Err: denied})
+		_, err := Open(t.Context(), m, key)
+		must.ErrorIs(t, err, denied)
+		must.StrHasPrefix(t, "open repository: ", err.Error())
+	}
+}
+
 // An encrypted repository without its head is damaged: neither a plain one, nor a place for a new one.
 func TestHeadless(t *testing.T) {
 	m := &storetest.Memory{}
