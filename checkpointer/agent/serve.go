@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,9 +30,9 @@ const (
 
 // serve opens both sockets. The servers end with ctx.
 func (a *Agent) serve(ctx context.Context, wg *sync.WaitGroup) error {
-	task := http.NewServeMux()
-	control := http.NewServeMux()
-	for _, mux := range []*http.ServeMux{task, control} {
+	task := newCalls()
+	control := newCalls()
+	for _, mux := range []*calls{task, control} {
 		handle(mux, "POST /v1/finished", a.handleFinished)
 		handle(mux, "GET /v1/durable", a.handleDurable)
 	}
@@ -109,29 +110,59 @@ func isDir(path string) bool {
 
 type handler func(ctx context.Context, r *http.Request) (any, error)
 
-func handle(mux *http.ServeMux, pattern string, h handler) {
-	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+// calls are those of one socket.
+type calls struct {
+	*http.ServeMux
+	patterns []string
+}
+
+func newCalls() *calls {
+	c := &calls{ServeMux: http.NewServeMux()}
+	c.HandleFunc("/", c.unknown)
+	return c
+}
+
+// unknown answers what no other pattern matches.
+func (c *calls) unknown(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusNotFound, api.Error{Message: fmt.Sprintf("there is no %s %s on this socket: use one of %s", r.Method, r.URL.Path, strings.Join(c.patterns, ", "))})
+}
+
+func handle(c *calls, pattern string, h handler) {
+	c.patterns = append(c.patterns, pattern)
+	c.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 		v, err := h(r.Context(), r)
-		status := http.StatusOK
 		if err != nil {
-			status, v = http.StatusBadRequest, api.Error{Message: err.Error()}
+			answer(w, http.StatusBadRequest, api.Error{Message: err.Error()})
+			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(v) // fails when the caller is gone
+		answer(w, http.StatusOK, v)
 	})
 }
 
-// body decodes a request's body before it calls f.
-func body[T any](f func(context.Context, T) (any, error)) handler {
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // fails when the caller is gone
+}
+
+// body decodes a request's body before it calls f. What it does not know is passed over: the driver may be newer.
+func body[T any](f func(context.Context, T) (any, error)) handler { return decoded(decoder{}, f) }
+
+// strictBody is for what people's code sends: a field that is mistyped would be taken for one that was left out.
+func strictBody[T any](f func(context.Context, T) (any, error)) handler {
+	return decoded(decoder{strict: true}, f)
+}
+
+func decoded[T any](d decoder, f func(context.Context, T) (any, error)) handler {
 	return func(ctx context.Context, r *http.Request) (any, error) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			return nil, fmt.Errorf("read body: %w", err)
 		}
 		var v T
-		if err := json.Unmarshal(b, &v); err != nil {
+		d := d // one per call
+		if err := d.decode(b, &v); err != nil {
 			return nil, fmt.Errorf("decode body: %w", err)
 		}
 		return f(ctx, v)
@@ -183,7 +214,7 @@ func (a *Agent) polling(n int) {
 }
 
 func (a *Agent) handleFinished(_ context.Context, r *http.Request) (any, error) {
-	return body(func(_ context.Context, f api.Finished) (any, error) {
+	return strictBody(func(_ context.Context, f api.Finished) (any, error) {
 		if err := a.announced(f); err != nil {
 			return nil, err
 		}

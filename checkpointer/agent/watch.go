@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,18 +255,9 @@ func overtaken(queue []*stage.Staged, r *request) []bool {
 
 // announced takes a checkpoint that the task says is finished.
 func (a *Agent) announced(f api.Finished) error {
-	if f.Step < 0 {
-		return fmt.Errorf("step: %d is negative", f.Step)
-	}
-	name := f.Path
-	for _, dir := range []string{a.conf.TaskCheckpointDir, a.conf.CheckpointDir} {
-		if rel, err := filepath.Rel(dir, f.Path); dir != "" && filepath.IsAbs(f.Path) && err == nil && !strings.HasPrefix(rel, "..") {
-			name = rel
-			break
-		}
-	}
-	if name == "" || name == "." || name == ".." || strings.Contains(name, "/") || strings.HasPrefix(name, ".") {
-		return fmt.Errorf("path: %q does not name a file or directory directly in %s", f.Path, a.conf.TaskCheckpointDir)
+	name := a.entry(f.Path)
+	if err := a.fits(f, name); err != nil {
+		return err
 	}
 	a.scanning.Lock()
 	defer a.scanning.Unlock()
@@ -275,12 +267,42 @@ func (a *Agent) announced(f api.Finished) error {
 		return err
 	}
 	if len(list) == 0 {
-		return fmt.Errorf("path: there is no %q in the checkpoint directory", name)
+		return fmt.Errorf("path: there is no file or directory %q in %s: announce a checkpoint once it has its final name", name, a.taskDir())
 	}
 	if torn := list[0].Torn; torn != "" {
-		return fmt.Errorf("path: %s", torn)
+		return fmt.Errorf("path: %q is not whole: %s; announce a checkpoint once it is written and closed", f.Path, torn)
 	}
 	return a.take(list[0], stage.Meta{Step: f.Step, Request: f.Request, FinishedAt: a.now()})
+}
+
+// taskDir is the checkpoint directory by the name that the task knows.
+func (a *Agent) taskDir() string { return cmp.Or(a.conf.TaskCheckpointDir, a.conf.CheckpointDir) }
+
+// entry is the name in the checkpoint directory of a path that the task gave.
+func (a *Agent) entry(path string) string {
+	for _, dir := range []string{a.conf.TaskCheckpointDir, a.conf.CheckpointDir} {
+		if rel, err := filepath.Rel(dir, path); dir != "" && filepath.IsAbs(path) && err == nil && !strings.HasPrefix(rel, "..") {
+			return rel
+		}
+	}
+	return path
+}
+
+// fits reports all that is wrong with an announcement.
+func (a *Agent) fits(f api.Finished, name string) error {
+	var errs []error
+	if f.Step < 0 {
+		errs = append(errs, fmt.Errorf("step: %d is negative: give the number of training steps that were done", f.Step))
+	}
+	if name == "" || strings.Contains(name, "/") || strings.HasPrefix(name, ".") {
+		errs = append(errs, fmt.Errorf("path: %q is not directly in %s: give the name of a file or directory there, without a dot in front, or its absolute path", f.Path, a.taskDir()))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if last := a.state.Requests; f.Request > last {
+		errs = append(errs, fmt.Errorf("request: there is no request %d, the last one is %d: give the id of the request that the checkpoint answers, 0 for none", f.Request, last))
+	}
+	return errors.Join(errs...)
 }
 
 func checkpoint(st *stage.Staged) *api.Checkpoint {

@@ -141,6 +141,9 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 			}
 		}
 		g, err := repo.Collect(ctx, lineage, keep, repository.CollectOptions{Dry: f.dry, By: "checkpointer gc on " + hostname()})
+		if err == nil && !f.all && len(g.Kept)+len(g.Snapshots)+len(g.Copies) == 0 {
+			err = exists(ctx, repo, lineage)
+		}
 		var d *repository.DamageError
 		switch {
 		case errors.As(err, &d):

@@ -42,9 +42,9 @@ func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	}
 	switch _, dir, err := fsys.Stat(root); {
 	case err != nil:
-		return nil, noStore{fmt.Errorf("open store %s: no such directory: %w", f.URL(), err)}
+		return nil, missingError{fmt.Errorf("open store %s: no such directory: %w", f.URL(), err)}
 	case !dir:
-		return nil, noStore{fmt.Errorf("open store %s: it is not a directory: name one", f.URL())}
+		return nil, missingError{fmt.Errorf("open store %s: it is not a directory: name one", f.URL())}
 	}
 	shared, err := fsys.Shared(root)
 	if err != nil {
@@ -59,12 +59,12 @@ func OpenFile(root string, fsys FS, create bool) (*File, error) {
 	return f, nil
 }
 
-// noStore is an ErrNotFound that speaks of no object.
-type noStore struct{ error }
+// missingError is an ErrNotFound that speaks of no object.
+type missingError struct{ error }
 
-func (e noStore) Unwrap() error { return e.error }
+func (e missingError) Unwrap() error { return e.error }
 
-func (noStore) Is(target error) bool { return target == ErrNotFound }
+func (missingError) Is(target error) bool { return target == ErrNotFound }
 
 // URL implements Store.
 func (f *File) URL() string { return (&url.URL{Scheme: "file", Path: f.root}).String() }

@@ -254,6 +254,7 @@ func TestNoCredentials(t *testing.T) {
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none"))
 	_, err := open(t, "http://127.0.0.1:1", "")
 	must.ErrorIs(t, err, store.ErrCredentials)
+	must.StrNotContains(t, err.Error(), "\n")
 	must.ErrorContains(t, err, "set GOOGLE_APPLICATION_CREDENTIALS")
 }
 
