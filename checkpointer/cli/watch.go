@@ -207,15 +207,18 @@ func (f *watchFlags) session(ctx context.Context, cmd *cobra.Command, conf api.A
 	return os.RemoveAll(conf.StateDir) // all is saved
 }
 
-// begin restores, and starts the agent's work.
+// begin restores, and starts the agent's work, unless a signal comes first.
 func (f *watchFlags) begin(ctx context.Context, c *api.Client) error {
-	if !f.restore {
-		return c.Attach(ctx, os.Getpid(), 0)
+	var err error
+	if f.restore {
+		_, err = c.Restore(ctx, f.storeTimeout)
+	} else {
+		err = c.Attach(ctx, os.Getpid(), 0)
 	}
-	if _, err := c.Restore(ctx, f.storeTimeout); err != nil && ctx.Err() == nil {
-		return err
+	if ctx.Err() != nil {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // watching is one agent at work.
