@@ -215,10 +215,10 @@ func (f *watchFlags) begin(ctx context.Context, c *api.Client) error {
 	} else {
 		err = c.Attach(ctx, os.Getpid(), 0)
 	}
-	if ctx.Err() != nil {
-		return nil
+	if err != nil && ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // watching is one agent at work.
