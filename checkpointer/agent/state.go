@@ -38,9 +38,9 @@ type state struct {
 
 const stateName = "state.json"
 
-// begun tells whether an agent has worked with a state directory before.
+// begun tells whether there is a state directory, whatever is left in it: an earlier agent, or who starts this one, made it.
 func begun(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, stateName))
+	_, err := os.Stat(dir)
 	return err == nil
 }
 
