@@ -51,16 +51,16 @@ func (d *decoder) told(fault error) bool {
 	return slices.ContainsFunc(d.wrong, func(field string) bool { return strings.HasPrefix(fault.Error(), field+":") })
 }
 
-// missingDir returns an error if there is no checkpoint directory. An agent that goes on where an earlier one left off
-// needs none: the task may be gone with its directory, and what the task had finished is in the stage.
+// missingDir returns an error if the checkpoint directory is something else. It may be missing: the task may be gone with all
+// its directories, and whoever starts the agent wants to know whether anything is left to save.
 func missingDir(c api.AgentConfig) error {
-	if !filepath.IsAbs(c.CheckpointDir) || begun(c.StateDir) {
+	if !filepath.IsAbs(c.CheckpointDir) {
 		return nil
 	}
 	info, err := os.Stat(c.CheckpointDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("checkpoint_dir: %q does not exist: make it, or name the directory that the task writes into", c.CheckpointDir)
+		return nil
 	case err != nil:
 		return fmt.Errorf("checkpoint_dir: %w", err)
 	case !info.IsDir():

@@ -38,12 +38,6 @@ type state struct {
 
 const stateName = "state.json"
 
-// begun tells whether there is a state directory, whatever is left in it: an earlier agent, or who starts this one, made it.
-func begun(dir string) bool {
-	_, err := os.Stat(dir)
-	return err == nil
-}
-
 func loadState(dir string) (state, error) {
 	s := state{Epochs: map[string]uint64{}}
 	b, err := os.ReadFile(filepath.Join(dir, stateName))
