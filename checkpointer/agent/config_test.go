@@ -27,7 +27,7 @@ func loaded(t *testing.T, text string) (api.AgentConfig, string, error) {
 const sound = `{"lineage": "l", "checkpoint_dir": "DIR", "state_dir": "DIR/state", "control_socket": "/c", "task_socket": "/t", "store": "file:///s"`
 
 func TestLoadConfig_AllFaultsTogether(t *testing.T) {
-	_, dir, err := loaded(t, `{"lineag": "l", "lineage": "a//b", "checkpoint_dir": "DIR/none", "state_dir": "s", "control_socket": 5,
+	_, _, err := loaded(t, `{"lineag": "l", "lineage": "a//b", "checkpoint_dir": "DIR/none", "state_dir": "s", "control_socket": 5,
 		"task_socket": "/t", "signal": "TERM", "interval": "soon", "fork": 1, "epoch": -1, "Uid": -1, "cheese": {}, "store": "ftp://x",
 		"consul": {"host": "http://x", "service": ["s"], "token": 12345}}`)
 	must.Error(t, err)
