@@ -24,6 +24,9 @@ var shared *cluster.Cluster
 // get spot nodes.
 const weak = "on-demand"
 
+// poolNodes is the desired count of the pool that the stories share.
+const poolNodes = 7
+
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -49,7 +52,7 @@ func run(m *testing.M) (int, error) {
 		return 1, err
 	}
 	cfg := cluster.Config{
-		Bin: b, OnDemandBase: 1, Nodes: 7, Notice: 2 * time.Minute, TimeScale: 1, Margin: 5 * time.Second,
+		Bin: b, OnDemandBase: 1, Nodes: poolNodes, Notice: 2 * time.Minute, TimeScale: 1, Margin: 5 * time.Second,
 		Backoff: time.Second, // the stories take more back in minutes than a market in a week
 		ACL:     true, WeakOffering: weak,
 		// A client that is started again, on two busy cores, must not be taken for lost.

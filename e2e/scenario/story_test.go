@@ -79,12 +79,24 @@ var (
 	taken   = map[string]bool{}
 )
 
+// surplus tells whether the pool has more instances than it wants: it is about to drain some.
+func surplus() bool {
+	list, err := shared.Instances()
+	n := 0
+	for _, i := range list {
+		if i.State == cluster.Running {
+			n++
+		}
+	}
+	return err != nil || n > poolNodes
+}
+
 // take waits for free nodes that match and gives them to the story until its end.
 func (s *story) take(n int, match func(cluster.Node) bool) {
 	s.Helper()
 	s.eventually(2*time.Minute, fmt.Sprintf("%d free nodes", n), func() bool {
 		nodes, err := shared.ReadyNodes(s.ctx)
-		if err != nil {
+		if err != nil || surplus() {
 			return false
 		}
 		takenMu.Lock()
