@@ -38,7 +38,7 @@ func parse(b []byte, c *api.AgentConfig) error {
 	if err := d.decode(b, c); err != nil && len(d.wrong) == 0 {
 		return err // it is no object at all
 	}
-	for _, f := range append(faults(*c), missingDir(*c)) {
+	for _, f := range append(faults(*c), notDir(*c)) {
 		if f != nil && !d.told(f) {
 			d.faults = append(d.faults, f)
 		}
@@ -51,9 +51,9 @@ func (d *decoder) told(fault error) bool {
 	return slices.ContainsFunc(d.wrong, func(field string) bool { return strings.HasPrefix(fault.Error(), field+":") })
 }
 
-// missingDir returns an error if the checkpoint directory is something else. It may be missing: the task may be gone with all
+// notDir returns an error if the checkpoint directory is something else. It may be missing: the task may be gone with all
 // its directories, and whoever starts the agent wants to know whether anything is left to save.
-func missingDir(c api.AgentConfig) error {
+func notDir(c api.AgentConfig) error {
 	if !filepath.IsAbs(c.CheckpointDir) {
 		return nil
 	}

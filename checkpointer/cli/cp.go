@@ -59,8 +59,8 @@ A damaged snapshot of the source is passed over; the exit code is then 3. Each s
 				}
 				l.checkURL(u.flag, u.url)
 			}
-			if f.from != "" && f.from == f.to {
-				l.fault("--from and --to are both %q: give two stores", f.from)
+			if f.from != "" && sameStore(f.from, f.to) {
+				l.fault("--from %q and --to %q are the same: give two stores", f.from, f.to)
 			}
 			if f.newest && len(f.snapshots) > 0 {
 				l.fault("give --newest or --snapshot, not both")
@@ -83,6 +83,13 @@ A damaged snapshot of the source is passed over; the exit code is then 3. Each s
 	c.Flags().BoolVar(&f.dry, "dry-run", false, "change nothing, say what would be copied")
 	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	return c
+}
+
+// sameStore tells whether two URLs are of one store, however they are written.
+func sameStore(a, b string) bool {
+	x, xerr := store.ParseLocation(a)
+	y, yerr := store.ParseLocation(b)
+	return a == b || xerr == nil && yerr == nil && x.String() == y.String()
 }
 
 // keys reads the keys of the two stores.
@@ -119,9 +126,6 @@ func (f *cpFlags) run(cmd *cobra.Command) error {
 	}
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
-	}
-	if to != nil && to.ID() == from.ID() {
-		return fmt.Errorf("--from %s and --to %s are the same repository: give two stores", f.from, f.to)
 	}
 	out := replicated{From: f.from, To: f.to, DryRun: f.dry, Snapshots: []repository.Copied{}, Damaged: []api.Damage{}}
 	counted := map[string]bool{} // packs, which snapshots share

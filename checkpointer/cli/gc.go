@@ -96,6 +96,9 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := exists(ctx, repo, f.lineage); err != nil {
+		return err // before anything is written below its name
+	}
 	out := collected{DryRun: f.dry, Lineages: []*repository.Garbage{}, Damaged: []api.Damage{}}
 	if out.Pinned, err = findAll(ctx, repo, f.lineage, f.pin); err != nil {
 		return err
@@ -141,9 +144,6 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 			}
 		}
 		g, err := repo.Collect(ctx, lineage, keep, repository.CollectOptions{Dry: f.dry, By: "checkpointer gc on " + hostname()})
-		if err == nil && !f.all && len(g.Kept)+len(g.Snapshots)+len(g.Copies) == 0 {
-			err = exists(ctx, repo, lineage)
-		}
 		var d *repository.DamageError
 		switch {
 		case errors.As(err, &d):

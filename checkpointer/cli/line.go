@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -223,15 +222,13 @@ func find(ctx context.Context, repo *repository.Repository, lineage, name string
 }
 
 // exists fails if a lineage has nothing at all in a store, neither itself nor as a fork: then its name is mistyped, or the
-// store is another one. An empty name is that of all. It lists the whole store, so that it is for when nothing was found.
+// store is another one. An empty name is that of all.
 func exists(ctx context.Context, repo *repository.Repository, lineage string) error {
-	all, err := repo.Lineages(ctx)
-	if err != nil {
-		return err
-	}
-	is := func(name string) bool { return name == lineage || strings.HasPrefix(name, lineage+"/@forks/") }
-	if lineage == "" || slices.ContainsFunc(all, is) {
+	if lineage == "" {
 		return nil
+	}
+	if known, err := repo.Known(ctx, lineage); err != nil || known {
+		return err
 	}
 	return fmt.Errorf("--lineage: %q is not in %s; `checkpointer list` shows those that are", lineage, repo.URL())
 }

@@ -137,7 +137,7 @@ func (r *Repository) openHead(ctx context.Context, create bool) (head, error) {
 		return h, fmt.Errorf("decode %s: %w: %w", headKey, store.ErrDamaged, err)
 	}
 	if again, err := json.Marshal(h); h.Format == Format && (err != nil || !bytes.Equal(again, b)) {
-		return h, fmt.Errorf("decode %s: %w: it is not as it was written", headKey, store.ErrDamaged)
+		return h, fmt.Errorf("decode %s: %w: it is not as it was written, without a newline at its end", headKey, store.ErrDamaged)
 	}
 	return h, nil
 }
@@ -152,7 +152,7 @@ func (r *Repository) headless(ctx context.Context) error {
 	if _, err := r.store.Stat(ctx, headKey); !errors.Is(err, store.ErrNotFound) {
 		return err // somebody has created it just now
 	}
-	return fmt.Errorf("%w: %s is missing, though %s is there: bring it back from a backup or, in a store that is not encrypted, make it {\"format\":%d,\"id\":\"ID\"}, where %s of a lineage that is written here says ID as its repository",
+	return fmt.Errorf("%w: %s is missing, though %s is there: bring it back from a backup or, in a store that is not encrypted, make it, without a newline at its end, {\"format\":%d,\"id\":\"ID\"}, where %s of a lineage that is written here says ID as its repository",
 		store.ErrDamaged, headKey, list[0].Key, Format, "lineages/LINEAGE/"+kindAuthority+"/"+recordID)
 }
 
@@ -206,7 +206,7 @@ func parseRecord(b []byte) (*record, error) {
 		return nil, err
 	}
 	if again, err := json.Marshal(a); err != nil || !bytes.Equal(again, b) {
-		return nil, errors.New("it is not as it was written")
+		return nil, errors.New("it is not as it was written, without a newline at its end")
 	}
 	if !validID(a.Repository) || a.Epochs != epochsStore && a.Epochs != epochsSingle && !strings.Contains(a.Epochs, ":") {
 		return nil, errors.New("it names no repository or no source of epochs")
@@ -256,7 +256,7 @@ func (r *Repository) orphaned(ctx context.Context, lineage string) (*record, err
 	}
 	have, err := r.record(ctx, lineage)
 	if err == nil && have == nil {
-		err = fmt.Errorf("%w: %s is missing, though epoch %d was claimed: it says where the lineage is written; copy it from a replica, or, if the lineage is written in this store, make it {\"repository\":%q,\"epochs\":%q}",
+		err = fmt.Errorf("%w: %s is missing, though epoch %d was claimed: it says where the lineage is written; copy it from a replica, or, if the lineage is written in this store, make it, without a newline at its end, {\"repository\":%q,\"epochs\":%q}",
 			store.ErrDamaged, lineageKey(lineage, kindAuthority, recordID), last, r.id, epochsStore)
 	}
 	return have, err

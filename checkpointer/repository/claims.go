@@ -111,8 +111,8 @@ func (r *Repository) start(ctx context.Context, lineage string, epoch uint64) (i
 		var b []byte
 		b, err = readObject(ctx, r.store, key, maxRecord)
 		last = string(b)
-		if _, _, perr := parseID(last); err == nil && perr != nil && last != noneSeen {
-			err = fmt.Errorf("read %s: %w: %.40q is no snapshot", key, store.ErrDamaged, last)
+		if reason := unreadable(kindStarts, b); err == nil && reason != "" {
+			err = fmt.Errorf("read %s: %w: %s", key, store.ErrDamaged, reason)
 		}
 	}
 	if err != nil {

@@ -142,9 +142,9 @@ func (t *turn) end(ctx context.Context) error {
 // DropDead forgets what died and keeps collections of a lineage from removing anything: copies into it, claims and other
 // collections. The caller makes sure that none of them is at work.
 func (r *Repository) DropDead(ctx context.Context, lineage string) error {
-	for what, drop := range map[string]func(context.Context, string) error{"copies": r.dropCopies, "claims": r.dropClaims, "collections": r.dropCollections} {
+	for _, drop := range []func(context.Context, string) error{r.dropCopies, r.dropClaims, r.dropCollections} {
 		if err := drop(ctx, lineage); err != nil {
-			return fmt.Errorf("drop dead %s of %s: %w", what, lineage, err)
+			return fmt.Errorf("drop what died of %s: %w", lineage, err)
 		}
 	}
 	return nil

@@ -2,17 +2,16 @@ package repository
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"nomad-spotter/checkpointer/internal/ctxio"
 	"nomad-spotter/checkpointer/pack"
 	"nomad-spotter/checkpointer/store"
 )
@@ -138,7 +137,7 @@ func (c *copying) run(ctx context.Context) error {
 	c.count()
 	mark := lineageKey(c.out.Lineage, kindCopies, c.out.ID)
 	if c.out.There && len(c.missing) == 0 {
-		return c.unmark(ctx, mark)
+		return unmark(ctx, c.to, mark)
 	}
 	if err := c.mark(ctx, mark); err != nil {
 		return err
@@ -165,7 +164,7 @@ func (c *copying) run(ctx context.Context) error {
 	if _, err := c.to.note(ctx, c.out.Snapshot); err != nil {
 		return err
 	}
-	return c.unmark(ctx, mark)
+	return unmark(ctx, c.to, mark)
 }
 
 func (c *copying) count() {
@@ -191,13 +190,50 @@ func (c *copying) read(ctx context.Context) error {
 	return err
 }
 
-// records copies what decides which snapshots count: who claimed an epoch, and what he saw.
+// records copies what decides which snapshots count: who claimed an epoch, and what he saw; and before all else where the
+// lineage is written: who claims an epoch in the target must know that it is not there.
 func (c *copying) records(ctx context.Context) error {
-	// In this order: the rest of a claim is there when its last record is. An incomplete one says nothing yet, and would keep
-	// collections in the target from their work.
-	have, err := c.from.list(ctx, c.out.Lineage, kindSeen, kindStarts, kindEpochs, kindAuthority)
+	have, err := c.claims(ctx)
 	if err != nil {
 		return err
+	}
+	there, err := c.to.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindStarts, kindSeen)
+	if err != nil {
+		return err
+	}
+	seen, known := map[uint64]string{}, map[string]bool{} // in the target
+	for _, k := range there {
+		known[k.kind+"/"+k.id] = true
+		if n, ok := k.epochOf(); ok && k.kind == kindSeen {
+			seen[n] = k.id
+		}
+	}
+	for _, k := range have {
+		n, _ := k.epochOf()
+		if other, ok := seen[n]; ok && k.kind == kindSeen && other != k.id {
+			return c.fork(lineageKey(c.out.Lineage, kindSeen, k.id), lineageKey(c.out.Lineage, kindSeen, other))
+		}
+	}
+	if err := c.record(ctx, kindAuthority, recordID, known[kindAuthority+"/"+recordID]); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for _, k := range have {
+		if there := known[k.kind+"/"+k.id]; !there || k.kind != kindSeen {
+			g.Go(func() error { return c.record(ctx, k.kind, k.id, there) })
+		}
+	}
+	return g.Wait()
+}
+
+// claims lists the records of the source's claims that are complete. An incomplete one says nothing yet, and would keep
+// collections in the target from their work.
+func (c *copying) claims(ctx context.Context) ([]object, error) {
+	// In this order: the rest of a claim is there when its last record is.
+	have, err := c.from.list(ctx, c.out.Lineage, kindSeen, kindStarts, kindEpochs)
+	if err != nil {
+		return nil, err
 	}
 	complete := map[uint64]bool{}
 	for _, k := range have {
@@ -205,94 +241,47 @@ func (c *copying) records(ctx context.Context) error {
 			complete[n] = true
 		}
 	}
-	have = slices.DeleteFunc(have, func(k object) bool {
+	return slices.DeleteFunc(have, func(k object) bool {
 		n, ok := k.epochOf()
-		return ok && !complete[n]
-	})
-	slices.SortStableFunc(have, func(a, b object) int { return cmp.Compare(a.order(), b.order()) })
-	if !slices.ContainsFunc(have, func(k object) bool { return k.kind == kindAuthority }) {
-		return damage(c.out.ID, c.out.Step, lineageKey(c.out.Lineage, kindAuthority, recordID), "missing")
-	}
-	there, err := c.to.list(ctx, c.out.Lineage, kindAuthority, kindEpochs, kindStarts, kindSeen)
-	if err != nil {
-		return err
-	}
-	seen, known := map[string]string{}, map[string]bool{} // in the target
-	for _, k := range there {
-		known[k.kind+"/"+k.id] = true
-		if epoch, _, ok := strings.Cut(k.id, "-"); ok && k.kind == kindSeen {
-			seen[epoch] = k.id
-		}
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	for _, k := range have {
-		key := lineageKey(c.out.Lineage, k.kind, k.id)
-		if k.kind == kindSeen {
-			epoch, _, _ := strings.Cut(k.id, "-")
-			if other, ok := seen[epoch]; ok && other != k.id {
-				return c.fork(key, lineageKey(c.out.Lineage, kindSeen, other))
-			}
-			if known[k.kind+"/"+k.id] {
-				continue
-			}
-		} else if _, err := strconv.ParseUint(k.id, 10, 64); err != nil && k.kind != kindAuthority {
-			continue
-		}
-		done := "copied from " + c.from.URL() + ": " + key
-		if _, ok := c.to.trusted.Load(done); ok {
-			continue
-		}
-		copied := func() error {
-			if err := c.record(ctx, k.kind, key, known[k.kind+"/"+k.id]); err != nil {
-				return err
-			}
-			c.to.trusted.Store(done, true)
-			return nil
-		}
-		if k.kind != kindAuthority {
-			g.Go(copied)
-			continue
-		}
-		if err := copied(); err != nil {
-			return err
-		}
-	}
-	return g.Wait()
-}
-
-// order is 0 for what is copied before all else: who claims an epoch there must know that the lineage is not written there.
-func (o object) order() int {
-	if o.kind == kindAuthority {
-		return 0
-	}
-	return 1
+		return !ok || !complete[n]
+	}), nil
 }
 
 // maxRecord bounds an epoch's record, in bytes; a writer's name is in it.
 const maxRecord = 1 << 20
 
-// record copies one small object, or compares it with the one that is there.
-func (c *copying) record(ctx context.Context, kind, key string, there bool) error {
+// record copies one small object, or compares it with the one that is there; once in a process.
+func (c *copying) record(ctx context.Context, kind, id string, there bool) error {
+	key := lineageKey(c.out.Lineage, kind, id)
+	done := "copied from " + c.from.URL() + ": " + key
+	if _, ok := c.to.trusted.Load(done); ok {
+		return nil
+	}
 	b, err := readObject(ctx, c.from.store, key, maxRecord)
+	if errors.Is(err, store.ErrNotFound) {
+		return damage(c.out.ID, c.out.Step, key, "missing")
+	}
 	if err != nil {
 		return c.out.found(key, err)
 	}
-	if reason := (object{kind: kind}).unreadable(b); reason != "" {
+	if reason := unreadable(kind, b); reason != "" {
 		return damage(c.out.ID, c.out.Step, key, reason)
 	}
 	if len(b) > maxRecord {
 		return fmt.Errorf("%s has more than %d bytes", key, maxRecord)
 	}
+	err = store.ErrExists
 	if !there {
-		_, err := c.to.store.Put(ctx, key, bytes.NewReader(b))
-		if !errors.Is(err, store.ErrExists) {
-			return err
+		_, err = c.to.store.Put(ctx, key, bytes.NewReader(b))
+	}
+	if errors.Is(err, store.ErrExists) {
+		var old []byte
+		if old, err = readObject(ctx, c.to.store, key, maxRecord); err == nil && !bytes.Equal(old, b) {
+			err = c.fork(key, key)
 		}
 	}
-	old, err := readObject(ctx, c.to.store, key, maxRecord)
-	if err == nil && !bytes.Equal(old, b) {
-		err = c.fork(key, key)
+	if err == nil {
+		c.to.trusted.Store(done, true)
 	}
 	return err
 }
@@ -373,10 +362,10 @@ func (c *copying) holds(ctx context.Context, p PackRef) (bool, error) {
 	if _, ok := c.to.trusted.Load(key); ok {
 		return true, nil
 	}
-	if strings.HasPrefix(c.to.URL(), "file:") {
-		err = c.to.checkPack(ctx, c.out.Snapshot, p)
-	} else {
+	if c.to.keepsSums() {
 		_, err = c.to.index(ctx, c.out.Snapshot, p)
+	} else {
+		err = c.to.checkPack(ctx, c.out.Snapshot, p)
 	}
 	var d *DamageError
 	if errors.As(err, &d) {
@@ -423,7 +412,7 @@ func (c *copying) pack(ctx context.Context, p PackRef) (made bool, err error) {
 	if err != nil {
 		return false, c.out.found(key, err)
 	}
-	b, err := io.ReadAll(io.LimitReader(&counted{r: ctxReader{ctx, rc}, f: c.opts.Progress}, p.Bytes+1))
+	b, err := io.ReadAll(io.LimitReader(&counted{r: ctxio.Reader(ctx, rc), f: c.opts.Progress}, p.Bytes+1))
 	if err = errors.Join(err, rc.Close()); err != nil {
 		return false, c.out.found(key, fmt.Errorf("read %s: %w", key, err))
 	}

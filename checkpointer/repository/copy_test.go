@@ -231,20 +231,31 @@ func TestCopyRun(t *testing.T) {
 	must.EqOp(t, whole, rep.Snapshots)
 }
 
-// gated is a store that calls get before an object is read, and put after one was put.
+// gated is a store that calls get, if there is one, before an object is read, and put after one was put.
 type gated struct {
 	store.Store
 	get, put func(key string)
 }
 
 func (g gated) Get(ctx context.Context, key string) (io.ReadCloser, error) {
-	g.get(key)
+	if g.get != nil {
+		g.get(key)
+	}
 	return g.Store.Get(ctx, key)
+}
+
+func (g gated) GetRange(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	if g.get != nil {
+		g.get(key)
+	}
+	return g.Store.GetRange(ctx, key, off, n)
 }
 
 func (g gated) Put(ctx context.Context, key string, r io.Reader) (int64, error) {
 	n, err := g.Store.Put(ctx, key, r)
-	g.put(key)
+	if g.put != nil {
+		g.put(key)
+	}
 	return n, err
 }
 
@@ -263,12 +274,12 @@ func TestCopyRun_dropped(t *testing.T) {
 	must.True(t, mem.Damage(own, func(b []byte) []byte { return b[:len(b)-1] }))
 	// The damage is found after the other pack has come.
 	came := make(chan struct{})
-	a := openMemory(t, gated{mem, func(key string) {
+	a := openMemory(t, gated{Store: mem, get: func(key string) {
 		if key == own {
 			<-came
 		}
-	}, func(string) {}})
-	b := openMemory(t, gated{there, func(string) {}, func(key string) {
+	}})
+	b := openMemory(t, gated{Store: there, put: func(key string) {
 		if strings.Contains(key, "/@packs/") {
 			close(came)
 		}

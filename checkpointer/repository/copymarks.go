@@ -24,8 +24,8 @@ const checkedMark = ".checked"
 // mark says in the target that the copy is under way. Of the packs that are there it relies on those that a snapshot needs,
 // and on those that came after the mark.
 func (c *copying) mark(ctx context.Context, mark string) error {
-	_, err := c.to.store.Put(ctx, mark, strings.NewReader(rand.Text()))
-	if err != nil && !errors.Is(err, store.ErrExists) {
+	err := putMark(ctx, c.to, mark)
+	if err != nil {
 		return err
 	}
 	if c.token, err = readObject(ctx, c.to.store, mark, maxRecord); err != nil {
@@ -41,6 +41,15 @@ func (c *copying) mark(ctx context.Context, mark string) error {
 	_, err = c.to.store.Put(ctx, mark+checkedMark, strings.NewReader(""))
 	if errors.Is(err, store.ErrExists) {
 		err = nil
+	}
+	return err
+}
+
+// putMark makes sure that there is a mark. Its content tells it from one that is made after it was removed.
+func putMark(ctx context.Context, to *Repository, mark string) error {
+	_, err := to.store.Put(ctx, mark, strings.NewReader(rand.Text()))
+	if errors.Is(err, store.ErrExists) {
+		return nil
 	}
 	return err
 }
@@ -67,7 +76,17 @@ func (c *copying) covered(ctx context.Context, mark string) error {
 	if err := c.compare(ctx); err != nil {
 		return err
 	}
-	if len(c.missing) > 0 {
+	gone := len(c.missing) > 0
+	for _, p := range c.whole.Parts() { // those that this copy has brought before are there, or all are gone
+		if gone || p.ID == c.out.ID {
+			break
+		}
+		_, err := c.to.store.Stat(ctx, manifestKey(p.Lineage, p.ID))
+		if gone = errors.Is(err, store.ErrNotFound); err != nil && !gone {
+			return err
+		}
+	}
+	if gone {
 		return errors.New("another copy of the snapshot has ended, and a collection has removed it: copy again")
 	}
 	return nil
@@ -118,11 +137,7 @@ func reserve(ctx context.Context, to *Repository, s Snapshot) error {
 	if s.Ranks <= 1 || s.isPart() {
 		return nil
 	}
-	_, err := to.store.Put(ctx, lineageKey(s.Lineage, kindCopies, s.Part(s.Ranks-1).ID), strings.NewReader(""))
-	if errors.Is(err, store.ErrExists) {
-		return nil
-	}
-	return err
+	return putMark(ctx, to, lineageKey(s.Lineage, kindCopies, s.Part(s.Ranks-1).ID))
 }
 
 // giveUp takes the marks away where repeating the copy would not help: in a run, where others may go on with what it has
@@ -145,11 +160,7 @@ func hopeless(err error) bool {
 	return errors.As(err, &d) || errors.Is(err, ErrUncollected) || errors.Is(err, ErrFork) || errors.Is(err, ErrSuperseded) || errors.Is(err, ErrNoSnapshot)
 }
 
-// unmark says that the copy is not under way any more.
-func (c *copying) unmark(ctx context.Context, mark string) error {
-	return unmark(ctx, c.to, mark)
-}
-
+// unmark says that a copy is not under way any more.
 func unmark(ctx context.Context, r *Repository, mark string) error {
 	for _, key := range []string{mark + checkedMark, mark} {
 		if err := r.store.Delete(ctx, key); err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"nomad-spotter/checkpointer/delta"
+	"nomad-spotter/checkpointer/internal/ctxio"
 	"nomad-spotter/checkpointer/layout"
 	"nomad-spotter/checkpointer/pack"
 	"nomad-spotter/checkpointer/store"
@@ -370,7 +371,7 @@ func (r *Repository) holds(ctx context.Context, key string, c *pack.Content) (sa
 	if err != nil {
 		return false, err
 	}
-	same, err = c.Equal(ctxReader{ctx, rc})
+	same, err = c.Equal(ctxio.Reader(ctx, rc))
 	return same && err == nil, errors.Join(err, rc.Close())
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"nomad-spotter/checkpointer/store"
 )
 
 // A fork is how a lineage goes on where its home cannot be reached: as a lineage of its own in a replica, under
@@ -89,6 +91,19 @@ func (r *Repository) lines(ctx context.Context, base string) ([]string, error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// Known tells whether there is anything of a lineage or a fork of it.
+func (r *Repository) Known(ctx context.Context, lineage string) (bool, error) {
+	lines, err := r.lines(ctx, lineage)
+	if err != nil || len(lines) > 1 {
+		return err == nil, err
+	}
+	entries, err := r.store.List(ctx, lineagePrefix(lineage))
+	return slices.ContainsFunc(entries, func(e store.Entry) bool {
+		name, _, _, ok := parseKey(e.Key)
+		return ok && name == lineage
+	}), err
 }
 
 // line returns under which name a lineage is to be written in this store, above which epoch, and from where it goes on if

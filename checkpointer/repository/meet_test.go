@@ -1,9 +1,7 @@
 package repository_test
 
 import (
-	"context"
 	"errors"
-	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +98,32 @@ func TestCopy_twoOfOneSnapshot(t *testing.T) {
 	}
 }
 
+// The marks of a gang's snapshot are told apart as well: here a third copy has made the one anew that the second ended.
+func TestCopy_twoOfOneGang(t *testing.T) {
+	mem, to := begun(t), &storetest.Memory{}
+	for step := int64(4); step <= 5; step++ {
+		for rank := range 2 {
+			w := openMemory(t, mem).Resume("l", 1)
+			w.Rank, w.Ranks = rank, 2
+			publish(t, w, step, shard(1, step, rank))
+		}
+	}
+	from := openMemory(t, mem)
+	list := snapshots(t, from)
+	copyOf(t, from, openMemory(t, to), list[0])
+	h := openMemory(t, &hooked{Store: to, text: "@snapshots/" + list[1].Part(1).ID, puts: func() {
+		copyOf(t, openMemory(t, mem), openMemory(t, to), list[1])
+		collectLast(t, to)
+		f := storetest.NewFaulty(to, storetest.Fault{Op: storetest.Put, Key: "lineages/l/@snapshots/", Kind: storetest.Before, Err: errDead})
+		_, err := repository.Copy(t.Context(), openMemory(t, mem), openMemory(t, f), list[1], repository.CopyOptions{})
+		must.ErrorIs(t, err, errDead)
+	}})
+	_, err := repository.Copy(t.Context(), from, h, list[1], repository.CopyOptions{})
+	must.ErrorContains(t, err, "copy again")
+	copyOf(t, openMemory(t, mem), openMemory(t, to), list[1])
+	intact(t, to)
+}
+
 // What an epoch starts from is decided where the lineage is written, and a claim that is not complete stays there.
 func TestDropDead_replica(t *testing.T) {
 	mem, to := written(t), &storetest.Memory{}
@@ -131,38 +155,19 @@ func TestCopy_damagedRecords(t *testing.T) {
 	}
 }
 
-// fetching is a store of which the first read of a key that has a text in it waits.
-type fetching struct {
-	store.Store
-	text string
-	f    func()
-	once sync.Once
-}
-
-func (s *fetching) hit(key string) {
-	if strings.Contains(key, s.text) {
-		s.once.Do(s.f)
-	}
-}
-
-func (s *fetching) Get(ctx context.Context, key string) (io.ReadCloser, error) {
-	s.hit(key)
-	return s.Store.Get(ctx, key)
-}
-
-func (s *fetching) GetRange(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	s.hit(key)
-	return s.Store.GetRange(ctx, key, off, n)
-}
-
 // What is removed while it is read is no damage: a restore takes the snapshot in whose favour it went.
 func TestRead_meetsCollection(t *testing.T) {
 	for _, text := range []string{"@snapshots/", "@packs/"} {
 		meeting := func() *repository.Repository {
 			mem := written(t)
-			return openMemory(t, &fetching{Store: mem, text: text, f: func() {
-				publish(t, openMemory(t, mem).Resume("l", 1), 10, small(10))
-				collectLast(t, mem)
+			var once sync.Once
+			return openMemory(t, gated{Store: mem, get: func(key string) {
+				if strings.Contains(key, text) {
+					once.Do(func() {
+						publish(t, openMemory(t, mem).Resume("l", 1), 10, small(10))
+						collectLast(t, mem)
+					})
+				}
 			}})
 		}
 		m, damaged, err := meeting().Newest(t.Context(), "l", into(t.TempDir()))

@@ -254,7 +254,7 @@ func (w *Writer) same(ctx context.Context, m *Manifest) error {
 	if old.manifest.Name != m.Name || !old.equal(now) {
 		return ErrConflict
 	}
-	if !strings.HasPrefix(w.repo.URL(), "file:") {
+	if w.repo.keepsSums() {
 		return nil
 	}
 	for _, p := range old.manifest.Packs { // also those that were trusted before: this is what will be called durable

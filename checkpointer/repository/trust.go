@@ -3,9 +3,9 @@ package repository
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 
+	"nomad-spotter/checkpointer/internal/ctxio"
 	"nomad-spotter/checkpointer/pack"
 	"nomad-spotter/checkpointer/store"
 )
@@ -32,7 +32,7 @@ func (w *Writer) usable(ctx context.Context, s Snapshot) (*view, error) {
 func (v *view) trust(ctx context.Context) error {
 	for _, p := range v.manifest.Packs {
 		key := packKey(v.snapshot.Lineage, p.Name)
-		if _, ok := v.repo.trusted.Load(key); ok || !strings.HasPrefix(v.repo.URL(), "file:") {
+		if _, ok := v.repo.trusted.Load(key); ok || v.repo.keepsSums() {
 			continue
 		}
 		if err := v.repo.checkPack(ctx, v.snapshot, p); err != nil {
@@ -42,6 +42,9 @@ func (v *view) trust(ctx context.Context) error {
 	}
 	return nil
 }
+
+// keepsSums tells whether the store itself makes sure of what it holds. A file system does not.
+func (r *Repository) keepsSums() bool { return !strings.HasPrefix(r.URL(), "file:") }
 
 // checkPack reads and hashes a whole pack.
 func (r *Repository) checkPack(ctx context.Context, s Snapshot, p PackRef) error {
@@ -54,22 +57,9 @@ func (r *Repository) checkPack(ctx context.Context, s Snapshot, p PackRef) error
 	if err != nil {
 		return s.found(key, err)
 	}
-	err = pack.Verify(ctxReader{ctx, rc}, p.Bytes, p.Index, want)
+	err = pack.Verify(ctxio.Reader(ctx, rc), p.Bytes, p.Index, want)
 	if errors.Is(err, pack.ErrDamaged) {
 		err = damage(s.ID, s.Step, key, strings.TrimPrefix(err.Error(), pack.ErrDamaged.Error()+": "))
 	}
 	return errors.Join(s.found(key, err), rc.Close())
-}
-
-// ctxReader ends with the context's error once that is done.
-type ctxReader struct {
-	ctx context.Context //nolint:containedctx // lives for one copy
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

@@ -126,14 +126,15 @@ func (r *Repository) verifyRecords(ctx context.Context, lineage string, rep *Rep
 			continue
 		}
 		b, err := readObject(ctx, r.store, lineageKey(lineage, k.kind, k.id), maxRecord)
+		reason := unreadable(k.kind, b)
 		switch last, ok := seen[n]; {
 		case errors.Is(err, store.ErrDamaged):
 			_, reason, _ := strings.Cut(err.Error(), store.ErrDamaged.Error()+": ")
 			found(k.kind, k.id, reason)
 		case err != nil:
 			return err
-		case k.unreadable(b) != "":
-			found(k.kind, k.id, k.unreadable(b))
+		case reason != "":
+			found(k.kind, k.id, reason)
 		case k.kind == kindStarts && ok && string(b) != last:
 			found(k.kind, k.id, fmt.Sprintf("it says %.40q, %s/%s-%s another", b, kindSeen, k.id, last))
 		default:
@@ -144,8 +145,8 @@ func (r *Repository) verifyRecords(ctx context.Context, lineage string, rep *Rep
 }
 
 // unreadable tells what is wrong with the content of a record, as far as that can be told from it alone.
-func (o object) unreadable(b []byte) string {
-	switch o.kind {
+func unreadable(kind string, b []byte) string {
+	switch kind {
 	case kindEpochs:
 		if !json.Valid(b) {
 			return "it is no JSON"

@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"nomad-spotter/checkpointer/internal/ctxio"
 	"nomad-spotter/checkpointer/layout"
 	"nomad-spotter/checkpointer/pack"
 	"nomad-spotter/checkpointer/store"
@@ -106,13 +107,13 @@ func readRange(ctx context.Context, s store.Store, key string, off, n int64) ([]
 			b = make([]byte, n)
 		}
 		var k int
-		k, err = io.ReadFull(ctxReader{ctx, rc}, b)
+		k, err = io.ReadFull(ctxio.Reader(ctx, rc), b)
 		b = b[:k]
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = nil
 		}
 	} else {
-		b, err = io.ReadAll(io.LimitReader(ctxReader{ctx, rc}, n))
+		b, err = io.ReadAll(io.LimitReader(ctxio.Reader(ctx, rc), n))
 	}
 	return b, errors.Join(err, rc.Close())
 }

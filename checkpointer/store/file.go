@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"nomad-spotter/checkpointer/internal/ctxio"
 )
 
 // tempDir holds objects that are being written. What a crash leaves there is never read.
@@ -162,9 +164,9 @@ func (f *File) writeTemp(ctx context.Context, tmp string, r io.Reader) (n int64,
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	if from, ok := r.(io.WriterTo); ok { // without a buffer in between
-		n, err = from.WriteTo(ctxWriter{ctx, w})
+		n, err = from.WriteTo(ctxio.Writer(ctx, w))
 	} else {
-		n, err = io.Copy(w, ctxReader{ctx, r})
+		n, err = io.Copy(w, ctxio.Reader(ctx, r))
 	}
 	if err != nil {
 		return n, err
@@ -312,30 +314,4 @@ func (f *File) Delete(_ context.Context, key string) error {
 		return fmt.Errorf("delete %s in %s: %w", key, f.URL(), err)
 	}
 	return nil
-}
-
-// ctxWriter ends with the context's error once that is done.
-type ctxWriter struct {
-	ctx context.Context //nolint:containedctx // lives for one copy
-	w   io.Writer
-}
-
-func (c ctxWriter) Write(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.w.Write(p)
-}
-
-// ctxReader ends with the context's error once that is done.
-type ctxReader struct {
-	ctx context.Context //nolint:containedctx // lives for one copy
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"nomad-spotter/checkpointer/internal/ctxio"
 )
 
 // content is what Put sends, as often as needed.
@@ -88,7 +90,7 @@ func (s *Store) content(ctx context.Context, r io.Reader) (*content, error) {
 
 // buffer takes what r has left into memory.
 func (s *Store) buffer(ctx context.Context, r io.Reader) (*content, error) {
-	b, err := io.ReadAll(io.LimitReader(ctxReader{ctx, r}, s.buffered+1))
+	b, err := io.ReadAll(io.LimitReader(ctxio.Reader(ctx, r), s.buffered+1))
 	if err != nil {
 		return nil, fmt.Errorf("read what to put: %w: %w", errWrong, err)
 	}

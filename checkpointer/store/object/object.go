@@ -264,16 +264,3 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	})
 	return s.explain("delete", key, err)
 }
-
-// ctxReader ends with the context's error once that is done.
-type ctxReader struct {
-	ctx context.Context //nolint:containedctx // lives for one copy
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}

@@ -51,6 +51,7 @@ package sealed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -128,7 +129,7 @@ func Open(ctx context.Context, s store.Store, key *Key) (store.Store, error) {
 	h, err := readHead(ctx, s)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		if err := headless(ctx, s); err != nil {
+		if _, err := plain(ctx, s); err != nil {
 			return nil, err
 		}
 		if key == nil {
@@ -143,27 +144,28 @@ func Open(ctx context.Context, s store.Store, key *Key) (store.Store, error) {
 	return open(ctx, s, h, *key)
 }
 
-// headless fails where the first object that a repository writes is an encrypted one, and headKey is missing.
-func headless(ctx context.Context, s store.Store) error {
+// plain tells whether a store without headKey holds a plain repository. Where the first object that a repository writes is
+// there and is an encrypted one, headKey was lost: that is an error.
+func plain(ctx context.Context, s store.Store) (bool, error) {
 	b, err := readUpTo(ctx, s, plainKey, maxHead)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil
+		return false, nil
 	}
 	if err != nil || len(b) == 0 || b[0] != headerSize {
-		return err
+		return err == nil, err
 	}
 	if _, err := s.Stat(ctx, headKey); !errors.Is(err, store.ErrNotFound) {
-		return err // the repository is just being made
+		return false, err // the repository is just being made
 	}
 	ids, err := slotRepositories(ctx, s)
 	if err != nil {
-		return err
+		return false, err
 	}
 	next := "no key slot tells of it either: restore from a replica"
 	if len(ids) > 0 {
 		next = fmt.Sprintf("make it {\"encryption\":%d,\"repository\":\"ID\"} with the ID of a key slot, one of %s", Version, strings.Join(ids, ", "))
 	}
-	return fmt.Errorf("open %s: %w: %s is missing, though the objects are encrypted; %s", s.URL(), store.ErrDamaged, headKey, next)
+	return false, fmt.Errorf("open %s: %w: %s is missing, though the objects are encrypted; %s", s.URL(), store.ErrDamaged, headKey, next)
 }
 
 func open(ctx context.Context, s store.Store, h head, key Key) (*sealedStore, error) {
@@ -204,14 +206,8 @@ func Create(ctx context.Context, s store.Store, key Key) (store.Store, error) {
 
 // begin makes a key and a slot, and proposes them as the repository's. It returns by how many bytes the store grew.
 func begin(ctx context.Context, s store.Store, key Key) (int64, error) {
-	if err := headless(ctx, s); err != nil {
-		return 0, err
-	}
-	switch _, err := s.Stat(ctx, plainKey); {
-	case err == nil:
-		return 0, ErrNotEncrypted
-	case !errors.Is(err, store.ErrNotFound):
-		return 0, err
+	if is, err := plain(ctx, s); err != nil || is {
+		return 0, cmp.Or(err, ErrNotEncrypted)
 	}
 	if list, err := s.List(ctx, "lineages/"); err != nil || len(list) > 0 {
 		if err == nil {

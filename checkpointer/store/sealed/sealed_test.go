@@ -374,7 +374,7 @@ func TestStoreTrouble(t *testing.T) {
 		fault storetest.Fault
 		calls int
 	}{
-		{storetest.Fault{Kind: storetest.Before}, 9},
+		{storetest.Fault{Kind: storetest.Before}, 8},
 		{storetest.Fault{Kind: storetest.After, Op: storetest.Put}, 2},
 	} {
 		for n := 1; ; n++ {
