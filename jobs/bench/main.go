@@ -1,0 +1,39 @@
+// Command bench prints what the decisions are measured by, each beside its baselines in the same run, on the recorded
+// markets of a data directory. A section whose data is absent says so and is skipped.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// section is one table of the benchmark.
+type section struct {
+	name string
+	what string
+	run  func(w io.Writer, data string) error // data is the directory of recorded markets
+}
+
+// sections are the tables, in the order in which they are printed.
+var sections = []section{}
+
+func main() {
+	data := flag.String("data", "", "directory with availability/ and prices/")
+	only := flag.String("only", "", "sections to run, parted by commas; empty: all")
+	flag.Parse()
+	code := 0
+	for _, s := range sections {
+		if *only != "" && !strings.Contains(","+*only+",", ","+s.name+",") {
+			continue
+		}
+		fmt.Printf("\n== %s: %s\n", s.name, s.what)
+		if err := s.run(os.Stdout, *data); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", s.name, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

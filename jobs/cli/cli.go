@@ -1,0 +1,106 @@
+// Package cli is the spotter command: one file per subcommand. Data goes to standard output, all else to standard error.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// Name is the program's name.
+const Name = "spotter"
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1 // the command could not do what it was asked
+	exitUsage  = 2 // wrong command, flag or argument
+)
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+// commands make the subcommands, in the order of the help.
+var commands []func() *cobra.Command
+
+// Main runs one command line and returns its exit code.
+func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:   Name,
+		Short: "Plan, price and simulate training on spot instances",
+		Long: `spotter says what training on spot instances costs and when it is done, and runs the pool's own decisions on recorded
+markets.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+		Version:       version,
+		Args:          noArgs,
+		RunE:          noCommand,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	for _, c := range commands {
+		root.AddCommand(c())
+	}
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage):
+		complain(stderr, err)
+		_, _ = fmt.Fprintf(stderr, "Run `%s --help` for how to call it.\n", Name)
+		return exitUsage
+	}
+	complain(stderr, err)
+	return exitFailed
+}
+
+// complain prints an error, each of its lines with the program's name.
+func complain(w io.Writer, err error) {
+	for s := range strings.SplitSeq(err.Error(), "\n") {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", Name, s)
+	}
+}
+
+// noCommand is the RunE of a command that only has subcommands.
+func noCommand(cmd *cobra.Command, _ []string) error {
+	names := make([]string, 0, len(cmd.Commands()))
+	for _, c := range cmd.Commands() {
+		if c.Name() != "help" {
+			names = append(names, c.Name())
+		}
+	}
+	return usageError{fmt.Errorf("%s: no command given; known are %s", cmd.CommandPath(), strings.Join(names, ", "))}
+}
+
+// noArgs refuses positional arguments as errors of usage.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s: unexpected argument %q", cmd.CommandPath(), args[0])}
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// table writes rows of cells that are parted by tabs.
+func table(w io.Writer, f func(w io.Writer)) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	f(t)
+	return t.Flush()
+}
