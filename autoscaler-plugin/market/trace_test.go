@@ -121,13 +121,13 @@ func FuzzParseTrace(f *testing.F) {
 	})
 }
 
-// The recorded zones are read as they are, where they are at hand: SPOTTER_TRACES names a folder of zone files.
+// The recorded zones are read as they are, where they are at hand: SPOTTER_DATA names the folder of recorded markets.
 func TestParseTrace_recorded(t *testing.T) {
-	dir := os.Getenv("SPOTTER_TRACES")
+	dir := os.Getenv("SPOTTER_DATA")
 	if dir == "" {
-		t.Skip("SPOTTER_TRACES is not set: no recorded traces to read")
+		t.Skip("SPOTTER_DATA is not set: no recorded traces to read")
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	files, err := filepath.Glob(filepath.Join(dir, "availability/aws-2023-02/*.json"))
 	must.NoError(t, err)
 	must.SliceNotEmpty(t, files)
 	for _, file := range files {
