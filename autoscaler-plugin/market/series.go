@@ -42,3 +42,44 @@ func (s Series) At(t time.Time) (float64, bool) {
 	}
 	return s.Points[i].Value, true
 }
+
+// Validate reports every point that is out of order, doubled, infinite or below 0, and an end before the last point.
+func (s Series) Validate() error {
+	var f faults
+	for i, p := range s.Points {
+		if math.IsInf(p.Value, 0) || p.Value < 0 {
+			f.add("points[%d]: %v is outside 0 to the largest number; NaN marks a gap", i, p.Value)
+		}
+		if i == 0 {
+			continue
+		}
+		switch before := s.Points[i-1].At; {
+		case p.At.Equal(before):
+			f.add("points[%d]: %s is there twice; leave one of them", i, p.At.Format(time.RFC3339Nano))
+		case p.At.Before(before):
+			f.add("points[%d]: %s is before points[%d], %s; sort by time",
+				i, p.At.Format(time.RFC3339Nano), i-1, before.Format(time.RFC3339Nano))
+		}
+	}
+	if n := len(s.Points); n > 0 && !s.End.IsZero() && s.End.Before(s.Points[n-1].At) {
+		f.add("end: %s is before the last point, %s", s.End.Format(time.RFC3339Nano), s.Points[n-1].At.Format(time.RFC3339Nano))
+	}
+	return f.err("series " + s.Key.String())
+}
+
+// Resample returns the n values at start, start+step and so on; NaN where At knows none. Step must be above 0.
+func (s Series) Resample(start time.Time, step time.Duration, n int) []float64 {
+	values := make([]float64, n)
+	next := 0 // the first point after the present time
+	for i := range values {
+		t := start.Add(time.Duration(i) * step)
+		for next < len(s.Points) && !s.Points[next].At.After(t) {
+			next++
+		}
+		values[i] = math.NaN()
+		if next > 0 && (s.End.IsZero() || t.Before(s.End)) {
+			values[i] = s.Points[next-1].Value
+		}
+	}
+	return values
+}
