@@ -1,0 +1,162 @@
+package allocate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Shares of what a node costs that a move must save. The first keeps small differences from moving work about; the
+// second, once the replacement is there, keeps a move that has begun from being given up for a difference that has shrunk.
+const (
+	moveSaving = 0.10
+	keepSaving = 0.05
+)
+
+// outbidLikely is the probability of a price above a node's maximum within the hour from which on the node's work is
+// moved before that happens, whatever it costs: it is lost otherwise, as likely as not.
+const outbidLikely = 0.5
+
+func (t Terms) outbid() bool { return !t.OnDemand && t.Outbid >= outbidLikely }
+
+// Saves tells whether the first of two effective prices is so much above the second that it is worth to wait for the
+// node of the second, which is there but not ready, and to give away that of the first.
+func Saves(now, next float64) bool { return now-next >= keepSaving*now }
+
+// Exit is a node that a pool is best rid of.
+type Exit struct {
+	Node
+	EffectiveUSDPerHour float64 // what the pool saves without it, risks included
+	Reason              string
+}
+
+// Worst is the node that a pool is best rid of, among those that may go. On-demand nodes that the pool must have stay.
+// First come nodes whose price is about to pass their maximum, then those of a region, zone or offering that has more
+// than its share, then those that save most. Of equals the youngest goes, then the one with the first ID.
+func Worst(r Request, may func(Node) bool) (Exit, bool) {
+	worst, _, ok := newMixer(r, nil).worst(may)
+	return worst, ok
+}
+
+// urgency is why a node must go whatever that saves.
+type urgency int
+
+const (
+	none urgency = iota
+	overShare
+	outbid
+)
+
+func (m *mixer) worst(may func(Node) bool) (worst Exit, why urgency, found bool) {
+	for _, n := range m.Held {
+		if !may(n) || n.OnDemand && m.onDemand <= m.OnDemand() {
+			continue
+		}
+		e, u := m.exit(n)
+		better := cmp.Or(cmp.Compare(u, why), cmp.Compare(e.EffectiveUSDPerHour, worst.EffectiveUSDPerHour),
+			-cmp.Compare(n.Age, worst.Age))
+		if !found || better > 0 {
+			worst, why, found = e, u, true
+		}
+	}
+	return worst, why, found
+}
+
+// exit is a node as one to go.
+func (m *mixer) exit(n Node) (e Exit, why urgency) {
+	over := m.overShare(n.Terms, false)
+	m.crowd.add(m.Costs, n.Terms, -1)
+	defer m.crowd.add(m.Costs, n.Terms, 1)
+	e = Exit{Node: n, EffectiveUSDPerHour: m.effective(n.Terms), Reason: "it costs " + m.crowd.explain(m.Costs, n.Terms, m.Nodes)}
+	switch {
+	case n.outbid():
+		why = outbid
+		e.Reason = fmt.Sprintf("its price passes its maximum within the hour with a probability of %.0f %%", 100*n.Outbid)
+	case over != "":
+		why, e.Reason = overShare, "the pool "+over
+	}
+	return e, why
+}
+
+// Relocation is a node and what replaces it: the replacement is bought first, and the node goes when that is ready.
+type Relocation struct {
+	From   Node
+	To     string // offering
+	Reason string
+}
+
+// Relocate returns moves that pay, at most so many, of nodes that may be moved. A node is moved
+//
+//   - when the market is about to pass its maximum price;
+//   - when its region, zone or offering has more than its share;
+//   - when staying costs more than going: (stay - go)*Horizon > Changeover*(price of the replacement + RecoveryUSDPerHour),
+//     all with their risks, and at least a tenth of what the node costs now. In the changeover both nodes are paid for, and
+//     the work stands still once. As the hazard falls with age, an old node is not left for an equal new one.
+//
+// The last covers fallback on-demand nodes when spot is back, and spot nodes whose region has begun to lose others.
+// Replacements keep to the limits beside the nodes that are still there.
+func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) []Relocation {
+	m := newMixer(r, candidates)
+	var moves []Relocation
+	seen := map[string]bool{} // nodes that were decided on, and replacements
+	for len(moves) < most {
+		worst, why, ok := m.worst(func(n Node) bool { return !seen[n.ID] && may(n) })
+		if !ok {
+			break
+		}
+		seen[worst.ID] = true
+		m.leave(worst.Node, 1)
+		move, to, ok := m.relocate(worst, why)
+		if ok {
+			moves = append(moves, move)
+			m.Held = slices.DeleteFunc(m.Held, func(n Node) bool { return n.ID == worst.ID })
+			seen[m.buy(to).ID] = true
+			continue
+		}
+		m.leave(worst.Node, -1)
+		if why == none {
+			break // what costs less saves less
+		}
+	}
+	return moves
+}
+
+// leave takes a node out of the pool, but neither off the bill nor out of what limits count: it is there until its
+// replacement is. Minus 1 undoes that.
+func (m *mixer) leave(n Node, sign int) {
+	m.count(n.Terms, -sign)
+	m.spent += float64(sign) * n.PriceUSDPerHour
+	m.leaving[offeringKey(n.Terms)] += sign
+	if !n.OnDemand {
+		m.leaving[regionKey(n.Terms)] += sign
+		m.leaving[zoneKey(n.Terms)] += sign
+	}
+}
+
+// relocate decides on the move of a node that is leaving.
+func (m *mixer) relocate(worst Exit, why urgency) (Relocation, Candidate, bool) {
+	n := worst.Node
+	to, ok := m.best(nil)
+	if !ok {
+		return Relocation{}, to, false
+	}
+	move := Relocation{From: n, To: to.Offering}
+	stay, next := m.effective(n.Terms), m.effective(to.Terms)
+	if why != none {
+		move.Reason = fmt.Sprintf("%s; %s replaces it, at %s", worst.Reason, to.Offering, m.crowd.explain(m.Costs, to.Terms, m.Nodes))
+		return move, to, true
+	}
+	recovery := m.RecoveryUSDPerHour
+	if recovery == 0 {
+		recovery = n.PriceUSDPerHour
+	}
+	cost := m.Changeover.Hours() * (to.PriceUSDPerHour + recovery)
+	saving := stay - next
+	if saving < moveSaving*stay || saving*m.Horizon.Hours() <= cost {
+		return Relocation{}, to, false
+	}
+	move.Reason = fmt.Sprintf("%s costs %s; %s costs %s: a move saves %.3g $ in %v and costs %.3g",
+		n.ID, m.crowd.explain(m.Costs, n.Terms, m.Nodes), to.Offering, m.crowd.explain(m.Costs, to.Terms, m.Nodes),
+		saving*m.Horizon.Hours(), m.Horizon, cost)
+	return move, to, true
+}
