@@ -11,7 +11,8 @@
 // and transfer, so that all that checkpoints and interruptions cost can be told apart from the training itself.
 //
 // Amounts are float64 in units of one currency: 53 bits hold the cents of any sum below 10^13 exactly enough to print.
-// Nothing is rounded but for print, see Money. The package is pure: values and times go in, values come out.
+// Nothing is rounded but for print: see Money and Breakdown.MarshalJSON. The package is pure: values and times go in, values
+// come out.
 package cost
 
 import (
@@ -103,7 +104,7 @@ func Constant(price float64) market.Series {
 // Hours is time by how it was bought.
 type Hours struct {
 	Spot     Bought `json:"spot"`
-	OnDemand Bought `json:"ondemand"`
+	OnDemand Bought `json:"on_demand"`
 	Reserved Bought `json:"reserved"`
 }
 
@@ -152,11 +153,11 @@ func (s *Storage) Add(o Storage) {
 
 // Usage is what a job, or many, used or will use. Work, Stall and Recovery hold every paid hour once.
 type Usage struct {
-	Work          Hours   `json:"work"`           // training that lasted
-	Stall         Hours   `json:"stall"`          // training stood still for a checkpoint
-	Recovery      Hours   `json:"recovery"`       // starting again after an interruption, and the training that it undid
-	Interruptions float64 `json:"interruptions"`  // expected ones may be a fraction
-	OnDemandHours float64 `json:"ondemand_hours"` // that the same work takes on demand; what is saved is measured by them
+	Work          Hours   `json:"work"`            // training that lasted
+	Stall         Hours   `json:"stall"`           // training stood still for a checkpoint
+	Recovery      Hours   `json:"recovery"`        // starting again after an interruption, and the training that it undid
+	Interruptions float64 `json:"interruptions"`   // expected ones may be a fraction
+	OnDemandHours float64 `json:"on_demand_hours"` // that the same work takes on demand; what is saved is measured by them
 	Storage       Storage `json:"storage"`
 }
 
@@ -172,12 +173,12 @@ func (u *Usage) Add(o Usage) {
 
 // Prices are the prices that do not depend on the instance that was bought, all in one currency.
 type Prices struct {
-	Currency string  `json:"currency"`       // ISO 4217, such as "USD"
-	OnDemand float64 `json:"ondemand_price"` // per node-hour: what the job would cost without spot
-	Storage  float64 `json:"storage_price"`  // per GiB and month of HoursPerMonth
-	Writes   float64 `json:"write_price"`    // per 1000 requests
-	Reads    float64 `json:"read_price"`     // per 1000 requests
-	Egress   float64 `json:"egress_price"`   // per GiB
+	Currency string  `json:"currency"`        // ISO 4217, such as "USD"
+	OnDemand float64 `json:"on_demand_price"` // per node-hour: what the job would cost without spot
+	Storage  float64 `json:"storage_price"`   // per GiB and month of HoursPerMonth
+	Writes   float64 `json:"write_price"`     // per 1000 requests
+	Reads    float64 `json:"read_price"`      // per 1000 requests
+	Egress   float64 `json:"egress_price"`    // per GiB
 }
 
 // Of says what a usage costs. It is the only place that does.
@@ -204,7 +205,7 @@ type Breakdown struct {
 	Recovery      float64 `json:"recovery"`                 // hours that interruptions cost
 	Storage       float64 `json:"storage"`                  // bytes kept, and requests
 	Transfer      float64 `json:"transfer"`                 // bytes sent
-	OnDemand      float64 `json:"ondemand"`                 // what the same work costs on demand; no part of the total
+	OnDemand      float64 `json:"on_demand"`                // what the same work costs on demand; no part of the total
 	UnpricedHours float64 `json:"unpriced_hours,omitempty"` // hours of unknown price: the total lacks them
 }
 
