@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nomad-spotter/autoscaler-plugin/cloud"
+	"nomad-spotter/autoscaler-plugin/cost"
 )
 
 // Report is what a pool is and has cost, over all instances that its providers still know, ended ones included.
@@ -44,14 +45,29 @@ func NewReport(c Config, desired *int, instances []cloud.Instance, now time.Time
 	if math.IsInf(dearestOnDemand, -1) {
 		dearestOnDemand = dearest
 	}
+	var record cost.Record
 	for _, i := range instances {
-		ir := InstanceReport{Instance: i, Hours: i.Hours(now), CostUSD: i.CostUSD(now)}
-		r.Instances = append(r.Instances, ir)
-		r.NodeHours[string(i.Kind)] += ir.Hours
-		r.CostUSD += ir.CostUSD
-		r.OnDemandCostUSD += ir.Hours * dearestOnDemand
+		c := bill(i)
+		record.Instances = append(record.Instances, c)
+		b := c.Bought(now)
+		r.Instances = append(r.Instances, InstanceReport{Instance: i, Hours: b.Hours, CostUSD: b.Cost})
+		r.NodeHours[string(i.Kind)] += b.Hours
 	}
+	// Whose training an instance ran and what of it lasted is not known here: every hour counts as work.
+	total := cost.Prices{Currency: "USD", OnDemand: dearestOnDemand}.Of(record.Usage(now))
+	r.CostUSD, r.OnDemandCostUSD = total.Total(), total.OnDemand
 	return r
+}
+
+// bill is an instance as its cost is computed: by the moment, at the price of its launch.
+func bill(i cloud.Instance) cost.Instance {
+	b := cost.Instance{
+		ID: i.ID, Kind: cost.Kind(i.Kind), Price: cost.Constant(i.PriceUSDPerHour), Launched: i.LaunchedAt,
+	}
+	if i.State == cloud.Gone {
+		b.Ended = i.EndedAt
+	}
+	return b
 }
 
 // Status reads a pool's report from its store and its providers. It needs no lease and changes nothing.
