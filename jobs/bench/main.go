@@ -18,7 +18,9 @@ type section struct {
 }
 
 // sections are the tables, in the order in which they are printed.
-var sections = []section{}
+var sections = []section{
+	{"hazard", "probabilities of staying up, beside a constant hazard", hazardSection},
+}
 
 func main() {
 	data := flag.String("data", "", "directory with availability/ and prices/")
