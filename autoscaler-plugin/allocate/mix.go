@@ -99,6 +99,9 @@ func Mix(r Request, candidates []Candidate) Plan {
 // rounding is the difference in $/h below which sums are equal: their order must not matter.
 const rounding = 1e-9
 
+// Effective is what one more node would add to what a pool costs, in $/h with all risks.
+func Effective(r Request, t Terms) float64 { return newMixer(r, nil).effective(t) }
+
 // mixer is a pool with the picks so far.
 type mixer struct {
 	Request

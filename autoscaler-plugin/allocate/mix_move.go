@@ -19,23 +19,12 @@ const outbidLikely = 0.5
 
 func (t Terms) outbid() bool { return !t.OnDemand && t.Outbid >= outbidLikely }
 
-// Saves tells whether the first of two effective prices is so much above the second that it is worth to wait for the
-// node of the second, which is there but not ready, and to give away that of the first.
-func Saves(now, next float64) bool { return now-next >= keepSaving*now }
-
 // Exit is a node that a pool is best rid of.
 type Exit struct {
 	Node
 	EffectiveUSDPerHour float64 // what the pool saves without it, risks included
 	Reason              string
-}
-
-// Worst is the node that a pool is best rid of, among those that may go. On-demand nodes that the pool must have stay.
-// First come nodes whose price is about to pass their maximum, then those of a region, zone or offering that has more
-// than its share, then those that save most. Of equals the youngest goes, then the one with the first ID.
-func Worst(r Request, may func(Node) bool) (Exit, bool) {
-	worst, _, ok := newMixer(r, nil).worst(may)
-	return worst, ok
+	urgency             urgency
 }
 
 // urgency is why a node must go whatever that saves.
@@ -47,35 +36,46 @@ const (
 	outbid
 )
 
-func (m *mixer) worst(may func(Node) bool) (worst Exit, why urgency, found bool) {
+// Saves tells whether giving a node away is so much better than giving away the other one that it is worth to wait for the
+// other, which is there but not ready: the node must go, or saves more.
+func (e Exit) Saves(other Exit) bool {
+	return e.urgency > other.urgency || e.EffectiveUSDPerHour-other.EffectiveUSDPerHour >= keepSaving*e.EffectiveUSDPerHour
+}
+
+// Worst is the node that a pool is best rid of, among those that may go. On-demand nodes that the pool must have stay.
+// First come nodes whose price is about to pass their maximum, then those of a region, zone or offering that has more
+// than its share, then those that save most. Of equals the youngest goes, then the one with the first ID.
+func Worst(r Request, may func(Node) bool) (Exit, bool) { return newMixer(r, nil).worst(may) }
+
+func (m *mixer) worst(may func(Node) bool) (worst Exit, found bool) {
 	for _, n := range m.Held {
 		if !may(n) || n.OnDemand && m.onDemand <= m.OnDemand() {
 			continue
 		}
-		e, u := m.exit(n)
-		better := cmp.Or(cmp.Compare(u, why), cmp.Compare(e.EffectiveUSDPerHour, worst.EffectiveUSDPerHour),
+		e := m.exit(n)
+		better := cmp.Or(cmp.Compare(e.urgency, worst.urgency), cmp.Compare(e.EffectiveUSDPerHour, worst.EffectiveUSDPerHour),
 			-cmp.Compare(n.Age, worst.Age))
 		if !found || better > 0 {
-			worst, why, found = e, u, true
+			worst, found = e, true
 		}
 	}
-	return worst, why, found
+	return worst, found
 }
 
 // exit is a node as one to go.
-func (m *mixer) exit(n Node) (e Exit, why urgency) {
+func (m *mixer) exit(n Node) Exit {
 	over := m.overShare(n.Terms, false)
 	m.crowd.add(m.Costs, n.Terms, -1)
 	defer m.crowd.add(m.Costs, n.Terms, 1)
-	e = Exit{Node: n, EffectiveUSDPerHour: m.effective(n.Terms), Reason: "it costs " + m.crowd.explain(m.Costs, n.Terms, m.Nodes)}
+	e := Exit{Node: n, EffectiveUSDPerHour: m.effective(n.Terms), Reason: "it costs " + m.crowd.explain(m.Costs, n.Terms, m.Nodes)}
 	switch {
 	case n.outbid():
-		why = outbid
+		e.urgency = outbid
 		e.Reason = fmt.Sprintf("its price passes its maximum within the hour with a probability of %.0f %%", 100*n.Outbid)
 	case over != "":
-		why, e.Reason = overShare, "the pool "+over
+		e.urgency, e.Reason = overShare, "the pool "+over
 	}
-	return e, why
+	return e
 }
 
 // Relocation is a node and what replaces it: the replacement is bought first, and the node goes when that is ready.
@@ -100,13 +100,13 @@ func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) 
 	var moves []Relocation
 	seen := map[string]bool{} // nodes that were decided on, and replacements
 	for len(moves) < most {
-		worst, why, ok := m.worst(func(n Node) bool { return !seen[n.ID] && may(n) })
+		worst, ok := m.worst(func(n Node) bool { return !seen[n.ID] && may(n) })
 		if !ok {
 			break
 		}
 		seen[worst.ID] = true
 		m.leave(worst.Node, 1)
-		move, to, ok := m.relocate(worst, why)
+		move, to, ok := m.relocate(worst)
 		if ok {
 			moves = append(moves, move)
 			m.Held = slices.DeleteFunc(m.Held, func(n Node) bool { return n.ID == worst.ID })
@@ -114,7 +114,7 @@ func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) 
 			continue
 		}
 		m.leave(worst.Node, -1)
-		if why == none {
+		if worst.urgency == none {
 			break // what costs less saves less
 		}
 	}
@@ -134,7 +134,7 @@ func (m *mixer) leave(n Node, sign int) {
 }
 
 // relocate decides on the move of a node that is leaving.
-func (m *mixer) relocate(worst Exit, why urgency) (Relocation, Candidate, bool) {
+func (m *mixer) relocate(worst Exit) (Relocation, Candidate, bool) {
 	n := worst.Node
 	to, ok := m.best(nil)
 	if !ok {
@@ -142,7 +142,7 @@ func (m *mixer) relocate(worst Exit, why urgency) (Relocation, Candidate, bool) 
 	}
 	move := Relocation{From: n, To: to.Offering}
 	stay, next := m.effective(n.Terms), m.effective(to.Terms)
-	if why != none {
+	if worst.urgency != none {
 		move.Reason = fmt.Sprintf("%s; %s replaces it, at %s", worst.Reason, to.Offering, m.crowd.explain(m.Costs, to.Terms, m.Nodes))
 		return move, to, true
 	}

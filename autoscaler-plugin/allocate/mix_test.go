@@ -280,6 +280,20 @@ func TestWorst(t *testing.T) {
 	}
 }
 
+func TestExit_Saves(t *testing.T) {
+	for _, c := range []struct {
+		now, next Exit
+		want      bool
+	}{
+		{Exit{EffectiveUSDPerHour: 1}, Exit{EffectiveUSDPerHour: 0.951}, false},
+		{Exit{EffectiveUSDPerHour: 1}, Exit{EffectiveUSDPerHour: 0.949}, true},
+		{Exit{EffectiveUSDPerHour: 1, urgency: overShare}, Exit{EffectiveUSDPerHour: 3}, true},
+		{Exit{EffectiveUSDPerHour: 1, urgency: outbid}, Exit{EffectiveUSDPerHour: 1, urgency: outbid}, false},
+	} {
+		must.Eq(t, c.want, c.now.Saves(c.next))
+	}
+}
+
 func TestRelocate(t *testing.T) {
 	west, east := spot("west", "west", "west-a", 0.80, 0.44), spot("east", "east", "east-a", 0.90, 0.44)
 	od := onDemand("od", 3)

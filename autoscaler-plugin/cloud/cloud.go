@@ -35,6 +35,8 @@ type Offering struct {
 	Type            string
 	Kind            Kind
 	PriceUSDPerHour float64
+	MaxNodes        int           // the most of a pool's nodes that may be of it; 0: any number
+	MeanLifetime    time.Duration // until an instance is taken back, as far as its provider says; 0: it does not
 }
 
 // State is where an instance is in its life. It only ever moves forward.
@@ -52,23 +54,24 @@ const (
 
 // Instance is one machine, living or ended, as its provider knows it. The price is that of the launch.
 type Instance struct {
-	ID              string    `json:"id"` // also the name of its Nomad node
-	Pool            string    `json:"pool"`
-	Offering        string    `json:"offering"`
-	Provider        string    `json:"provider"`
-	Kind            Kind      `json:"kind"`
-	Region          string    `json:"region"`
-	Zone            string    `json:"zone"`
-	Type            string    `json:"type"`
-	PriceUSDPerHour float64   `json:"price_usd_per_hour"`
-	State           State     `json:"state"`
-	LaunchedAt      time.Time `json:"launched_at"`
-	NoticedAt       time.Time `json:"noticed_at,omitzero"`
-	Deadline        time.Time `json:"deadline,omitzero"` // when a noticed instance is taken away
-	EndedAt         time.Time `json:"ended_at,omitzero"`
-	Terminated      bool      `json:"terminated,omitempty"` // it ended because Terminate was called
-	Reason          string    `json:"reason,omitempty"`     // why it was noticed or ended, in words
-	LogTail         string    `json:"log_tail,omitempty"`
+	ID                 string    `json:"id"` // also the name of its Nomad node
+	Pool               string    `json:"pool"`
+	Offering           string    `json:"offering"`
+	Provider           string    `json:"provider"`
+	Kind               Kind      `json:"kind"`
+	Region             string    `json:"region"`
+	Zone               string    `json:"zone"`
+	Type               string    `json:"type"`
+	PriceUSDPerHour    float64   `json:"price_usd_per_hour"`
+	MaxPriceUSDPerHour float64   `json:"max_price_usd_per_hour,omitzero"` // maximum price of a spot instance; 0: none
+	State              State     `json:"state"`
+	LaunchedAt         time.Time `json:"launched_at"`
+	NoticedAt          time.Time `json:"noticed_at,omitzero"`
+	Deadline           time.Time `json:"deadline,omitzero"` // when a noticed instance is taken away
+	EndedAt            time.Time `json:"ended_at,omitzero"`
+	Terminated         bool      `json:"terminated,omitempty"` // it ended because Terminate was called
+	Reason             string    `json:"reason,omitempty"`     // why it was noticed or ended, in words
+	LogTail            string    `json:"log_tail,omitempty"`
 }
 
 // Hours is how long an instance has run, or ran.
@@ -86,14 +89,18 @@ func (i Instance) CostUSD(now time.Time) float64 { return i.Hours(now) * i.Price
 // Launch asks for one instance. The caller chooses the ID, and asking twice for the same ID launches once: a caller
 // that died between asking and hearing the answer asks again, or finds the instance in the list.
 type Launch struct {
-	ID       string
-	Offering string
+	ID                 string
+	Offering           string
+	MaxPriceUSDPerHour float64 // the instance is not to be had, or taken back, while the market is above; 0: no maximum
 }
 
 // Offer is what the market says about an offering now.
 type Offer struct {
 	Offering  string
 	Available bool // false: a launch would fail with ErrUnavailable; true may still fail
+
+	// PriceUSDPerHour is what an instance costs at the moment; 0: it is not known, and the pool file's price holds.
+	PriceUSDPerHour float64
 }
 
 // Setup is what a provider is built from: its own block of the pool file, and the offerings that name it.

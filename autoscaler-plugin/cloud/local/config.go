@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/hcl/v2/gohcl"
 
 	"nomad-spotter/autoscaler-plugin/cloud"
-	"nomad-spotter/autoscaler-plugin/market"
 )
 
 // When the traces of a market start to play.
@@ -71,7 +70,7 @@ type config struct {
 type offering struct {
 	cloud.Offering
 	tracePath string
-	trace     market.Trace // empty: always available
+	tape      tape // empty: always available
 }
 
 var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -185,7 +184,7 @@ func decodeOffering(faults *faultList, o cloud.OfferingSetup) offering {
 	default:
 		data, err := os.ReadFile(b.Trace)
 		if err == nil {
-			out.trace, err = market.ParseTrace(data)
+			out.tape, err = readTape(data)
 		}
 		if err != nil {
 			faults.errs = append(faults.errs, fmt.Errorf("%s.trace: %w", field, err))

@@ -77,7 +77,8 @@ func (p *Provider) Offers(context.Context) ([]cloud.Offer, error) {
 	position := clock.Position(p.now())
 	offers := make([]cloud.Offer, 0, len(p.config.offerings))
 	for name, o := range p.config.offerings {
-		offers = append(offers, cloud.Offer{Offering: name, Available: o.trace.At(position)})
+		price, _ := o.tape.price(position)
+		offers = append(offers, cloud.Offer{Offering: name, Available: o.tape.At(position), PriceUSDPerHour: price})
 	}
 	sort.Slice(offers, func(i, j int) bool { return offers[i].Offering < offers[j].Offering })
 	return offers, nil
@@ -140,8 +141,17 @@ func (p *Provider) launch(ctx context.Context, req cloud.Launch, o offering, dir
 			return cloud.Instance{}, err
 		}
 	}
-	if !o.trace.At(clock.Position(now)) {
-		return cloud.Instance{}, fmt.Errorf("offering %q at %v of its trace: %w", o.Name, clock.Position(now).Round(time.Second), cloud.ErrUnavailable)
+	position := clock.Position(now)
+	if !o.tape.At(position) {
+		return cloud.Instance{}, fmt.Errorf("offering %q at %v of its trace: %w", o.Name, position.Round(time.Second), cloud.ErrUnavailable)
+	}
+	price, priced := o.tape.price(position)
+	switch {
+	case !priced:
+		price = o.PriceUSDPerHour
+	case !o.tape.below(req.MaxPriceUSDPerHour).At(position):
+		return cloud.Instance{}, fmt.Errorf("offering %q at %v of its trace costs %v $/h, the maximum is %v: %w",
+			o.Name, position.Round(time.Second), price, req.MaxPriceUSDPerHour, cloud.ErrUnavailable)
 	}
 	base, listener, err := claimPorts()
 	if err != nil {
@@ -168,7 +178,7 @@ func (p *Provider) launch(ctx context.Context, req cloud.Launch, o offering, dir
 	r := record{
 		Instance: cloud.Instance{
 			ID: req.ID, Pool: p.config.pool, Offering: o.Name, Provider: o.Provider, Kind: o.Kind, Region: o.Region, Zone: o.Zone,
-			Type: o.Type, PriceUSDPerHour: o.PriceUSDPerHour, State: cloud.Running, LaunchedAt: now.UTC(),
+			Type: o.Type, PriceUSDPerHour: price, MaxPriceUSDPerHour: req.MaxPriceUSDPerHour, State: cloud.Running, LaunchedAt: now.UTC(),
 		},
 		Dir: dir, MetadataURL: fields.MetadataURL, Ports: at,
 	}

@@ -37,7 +37,8 @@ const clockPoll = 250 * time.Millisecond
 // of run; handlers hand it their requests.
 type supervisor struct {
 	spec     spec
-	trace    market.Trace
+	tape     tape
+	trace    market.Trace // of the tape, when the instance is left alone
 	log      hclog.Logger
 	requests chan request
 	exited   chan struct{} // closed when the init and everything below it are gone
@@ -98,7 +99,7 @@ func newSupervisor(dir string, log hclog.Logger) (*supervisor, net.Listener, err
 		if err != nil {
 			return nil, nil, err
 		}
-		if s.trace, err = market.ParseTrace(data); err != nil {
+		if s.tape, err = readTape(data); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -113,6 +114,7 @@ func newSupervisor(dir string, log hclog.Logger) (*supervisor, net.Listener, err
 		return nil, nil, err
 	}
 	s.record = r
+	s.trace = s.tape.below(r.MaxPriceUSDPerHour)
 	listener, err := inheritedListener(listenerFD)
 	return s, listener, err
 }
@@ -257,8 +259,13 @@ func (s *supervisor) playMarket(now time.Time) time.Duration {
 	if !taken {
 		return wake
 	}
-	position := clock.Position(now).Round(time.Second)
-	if err := s.notice(now, s.spec.Notice, fmt.Sprintf("the market took offering %q at %v of its trace", snap.Offering, position)); err != nil {
+	position := clock.Position(now)
+	reason := fmt.Sprintf("the market took offering %q at %v of its trace", snap.Offering, position.Round(time.Second))
+	if price, _ := s.tape.price(position); s.tape.At(position) {
+		reason = fmt.Sprintf("offering %q costs %v $/h at %v of its trace, the maximum is %v",
+			snap.Offering, price, position.Round(time.Second), snap.MaxPriceUSDPerHour)
+	}
+	if err := s.notice(now, s.spec.Notice, reason); err != nil {
 		s.log.Error("notice not recorded", "error", err)
 		return clockPoll
 	}
