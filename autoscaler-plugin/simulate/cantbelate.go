@@ -1,24 +1,22 @@
 package simulate
 
-import (
-	"time"
-)
+import "time"
 
-// Mode is what a job of the Can't-Be-Late setup runs on for a tick.
-type Mode uint8
+// Place is what a job of the Can't-Be-Late setup runs on for a tick: spot in a zone, by its index, or one of these.
+type Place int
 
-// Modes of a job.
+// Places other than spot in a zone.
 const (
-	Idle Mode = iota
-	OnSpot
-	OnDemand
+	Waiting  Place = -2
+	OnDemand Place = -1
 )
 
 // Setup is one cell of the Can't-Be-Late experiment (Wu et al., "Can't Be Late: Optimizing Spot Instance Savings under
-// Deadlines", NSDI '24): one job, one offering of spot that is there or not at each tick, and on-demand that always is.
-// Whole ticks are billed, and every change to another mode but Idle costs the changeover before work goes on.
+// Deadlines", NSDI '24): one job, zones where spot is there or not at each tick, at the same price everywhere, and
+// on-demand that always is. Whole ticks are billed, and every change to another place costs the changeover before work
+// goes on. No work is lost beside that.
 type Setup struct {
-	Tick       time.Duration // length of a tick of the trace
+	Tick       time.Duration // length of a tick of the traces
 	Task       time.Duration // work of the job
 	Deadline   time.Duration // from its start
 	Changeover time.Duration // from a start or a move until work goes on
@@ -34,8 +32,8 @@ type Progress struct {
 	Elapsed   time.Duration // since the job's start
 	Remaining time.Duration // work that is left
 	Overhead  time.Duration // of the last changeover, still to be paid before work goes on
-	Mode      Mode          // of the tick before; Idle also if spot was taken away
-	Up        bool          // spot can be had in this tick
+	On        Place         // in the tick before; Waiting also if spot was taken away
+	Up        []bool        // zones where spot can be had in this tick
 }
 
 // Left is the time to the deadline.
@@ -45,54 +43,102 @@ func (p Progress) Left() time.Duration { return p.Deadline - p.Elapsed }
 // works on spot may stay as long as it is there: a tick of work leaves as much slack as there was.
 func (p Progress) Late() bool {
 	need := (p.Remaining + p.Changeover + p.Tick - 1) / p.Tick
-	return need >= p.Left()/p.Tick && !(p.Mode == OnSpot && p.Up && p.Overhead == 0)
+	return need >= p.Left()/p.Tick && !(p.OnSpot() && p.Overhead == 0)
+}
+
+// OnSpot tells whether the job was on spot in the tick before, and still can be.
+func (p Progress) OnSpot() bool { return p.On >= 0 }
+
+// SomeUp is the first zone that is up; Waiting if there is none.
+func (p Progress) SomeUp() Place {
+	for z, up := range p.Up {
+		if up {
+			return Place(z)
+		}
+	}
+	return Waiting
 }
 
 // Policy decides what a job runs on, tick by tick. One value serves one job.
-type Policy interface{ Next(Progress) Mode }
+type Policy interface{ Next(Progress) Place }
 
-// Outcome is what a job cost and whether it was late.
-type Outcome struct {
-	Cost   float64 // as a share of what the task's hours cost on demand
-	Missed bool
-	Ticks  [3]int // billed ticks by mode
+// Watcher is told what is up in each tick of the traces, from their begin, before policies are asked.
+type Watcher interface{ Watch(up []bool) }
+
+// Trial is one job on its way through the traces.
+type Trial struct {
+	Setup
+	Start  int // tick of the traces
+	Policy Policy
+
+	progress Progress
+	spot     int // billed ticks
+	onDemand int
 }
 
-// Run plays one job on a trace, which begins at its start and reaches to its deadline at least.
-func (s Setup) Run(up []bool, policy Policy) Outcome {
-	p := Progress{Setup: s, Remaining: s.Task}
-	var o Outcome
-	for t := 0; p.Remaining > 0 && t < len(up) && p.Elapsed+s.Tick <= s.Deadline; t++ {
-		p.Up = up[t]
-		if p.Mode == OnSpot && !p.Up {
-			p.Mode, p.Overhead = Idle, 0
-		}
-		next := policy.Next(p)
-		if next == OnSpot && !p.Up {
-			next = Idle
-		}
-		if next != p.Mode {
-			p.Mode, p.Overhead = next, 0
-			if next != Idle {
-				p.Overhead = s.Changeover
-			}
-		}
-		o.Ticks[next]++
-		if next != Idle {
-			paid := min(p.Overhead, s.Tick)
-			p.Overhead -= paid
-			p.Remaining -= s.Tick - paid
-		}
-		p.Elapsed += s.Tick
-	}
-	o.Missed = p.Remaining > 0
-	o.Cost = s.cost(o.Ticks[OnSpot], o.Ticks[OnDemand])
-	return o
+// NewTrial is a job that begins with a tick of the traces.
+func NewTrial(s Setup, start int, policy Policy) *Trial {
+	return &Trial{Setup: s, Start: start, Policy: policy, progress: Progress{Setup: s, Remaining: s.Task, On: Waiting}}
 }
 
-// cost is the price of billed ticks as a share of the task's hours on demand.
+// Cost is what the job has cost, as a share of what the task's hours cost on demand.
+func (t *Trial) Cost() float64 { return t.cost(t.spot, t.onDemand) }
+
+// Missed tells whether work is left.
+func (t *Trial) Missed() bool { return t.progress.Remaining > 0 }
+
 func (s Setup) cost(spot, onDemand int) float64 {
 	return (float64(spot) + s.PriceRatio*float64(onDemand)) * float64(s.Tick) / (s.PriceRatio * float64(s.Task))
+}
+
+// Play takes jobs through the traces of zones, all of the same length, side by side. The watcher may be nil.
+func Play(zones [][]bool, watch Watcher, trials []*Trial) {
+	up := make([]bool, len(zones))
+	for tick := range zones[0] {
+		for z := range zones {
+			up[z] = zones[z][tick]
+		}
+		if watch != nil {
+			watch.Watch(up)
+		}
+		for _, t := range trials {
+			if tick >= t.Start {
+				t.step(up)
+			}
+		}
+	}
+}
+
+func (t *Trial) step(up []bool) {
+	p := &t.progress
+	if p.Remaining <= 0 || p.Left() < t.Tick {
+		return
+	}
+	p.Up = up
+	if p.On >= 0 && !up[p.On] {
+		p.On, p.Overhead = Waiting, 0
+	}
+	next := t.Policy.Next(*p)
+	if next >= 0 && !up[next] {
+		next = Waiting
+	}
+	if next != p.On {
+		p.On, p.Overhead = next, t.Changeover
+	}
+	switch {
+	case next == Waiting:
+		p.Overhead = 0
+	case next == OnDemand:
+		t.onDemand++
+	default:
+		t.spot++
+	}
+	if next != Waiting {
+		paid := min(p.Overhead, t.Tick)
+		p.Overhead -= paid
+		p.Remaining -= t.Tick - paid
+	}
+	p.Elapsed += t.Tick
 }
 
 // Greedy takes spot whenever it is there and waits otherwise, until only on-demand meets the deadline; then it stays
@@ -100,14 +146,15 @@ func (s Setup) cost(spot, onDemand int) float64 {
 type Greedy struct{ forced bool }
 
 // Next implements Policy.
-func (g *Greedy) Next(p Progress) Mode {
-	switch g.forced = g.forced || p.Late(); {
-	case g.forced:
+func (g *Greedy) Next(p Progress) Place {
+	g.forced = g.forced || p.Late()
+	if g.forced {
 		return OnDemand
-	case p.Up:
-		return OnSpot
 	}
-	return Idle
+	if p.OnSpot() {
+		return p.On
+	}
+	return p.SomeUp()
 }
 
 // UniformProgress is the policy of the paper as its public code has it: a job that is behind the straight line from its
@@ -115,20 +162,20 @@ func (g *Greedy) Next(p Progress) Mode {
 type UniformProgress struct{}
 
 // Next implements Policy.
-func (UniformProgress) Next(p Progress) Mode {
+func (UniformProgress) Next(p Progress) Place {
 	line := func(t time.Duration) time.Duration {
 		return time.Duration(float64(t) * float64(p.Task) / float64(p.Deadline))
 	}
 	done := p.Task - p.Remaining
-	switch {
+	switch spot := p.SomeUp(); {
 	case p.Late():
 		return OnDemand
-	case p.Up:
-		return OnSpot
-	case p.Mode == OnDemand && done < line(p.Elapsed+2*p.Changeover):
-		return OnDemand
-	case done < line(p.Elapsed):
+	case p.OnSpot():
+		return p.On
+	case spot >= 0:
+		return spot
+	case p.On == OnDemand && done < line(p.Elapsed+2*p.Changeover), done < line(p.Elapsed):
 		return OnDemand
 	}
-	return Idle
+	return Waiting
 }
