@@ -27,7 +27,9 @@ const (
 type usageError struct{ error }
 
 // commands make the subcommands, in the order of the help.
-var commands []func() *cobra.Command
+var commands = []func() *cobra.Command{
+	costCommand,
+}
 
 // Main runs one command line and returns its exit code.
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer) int {
