@@ -74,18 +74,6 @@ type Instance struct {
 	LogTail            string    `json:"log_tail,omitempty"`
 }
 
-// Hours is how long an instance has run, or ran.
-func (i Instance) Hours(now time.Time) float64 {
-	end := now
-	if i.State == Gone {
-		end = i.EndedAt
-	}
-	return max(0, end.Sub(i.LaunchedAt).Hours())
-}
-
-// CostUSD is what an instance has cost so far, billed by the moment.
-func (i Instance) CostUSD(now time.Time) float64 { return i.Hours(now) * i.PriceUSDPerHour }
-
 // Launch asks for one instance. The caller chooses the ID, and asking twice for the same ID launches once: a caller
 // that died between asking and hearing the answer asks again, or finds the instance in the list.
 type Launch struct {
