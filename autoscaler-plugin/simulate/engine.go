@@ -22,6 +22,7 @@ type engine struct {
 	live      []*run // in the order in which they are served
 	due       []*run
 	others    []int
+	state     State
 	serial    int
 
 	change  market.Change // the next one; at forever after the last
@@ -43,6 +44,7 @@ func Run(c Config) (Result, error) {
 	e.m.schedule = e.schedule
 	e.result.Offerings = make([]Used, len(c.Offerings))
 	for i, o := range c.Offerings {
+		e.m.limited = e.m.limited || o.Capacity > 0
 		e.m.states[i] = offeringState{up: true, price: o.Price, lowest: math.Inf(1)}
 	}
 	if err := e.feed(); err != nil {
@@ -291,7 +293,8 @@ func (e *engine) place(r *run) {
 	r.due = false
 	now := e.m.Now
 	e.result.Decisions++
-	s := State{Job: r.job.Job, Replica: r.replica, Offering: r.at, Since: r.since, Left: r.left}
+	s := &e.state
+	*s = State{Job: r.job.Job, Replica: r.replica, Offering: r.at, Since: r.since, Left: r.left}
 	if r.at != Nowhere {
 		age, speed := r.age(now), e.m.speed(r.at)
 		worked := r.table.worked(age)
@@ -313,13 +316,13 @@ func (e *engine) place(r *run) {
 		}
 	}
 	s.Others = e.others
-	p := r.job.placer.Place(&s, &e.m)
+	p := r.job.placer.Place(s, &e.m)
 	r.watch, r.review = p.Watch, forever
 	if p.Review > now {
 		r.review = p.Review
 	}
 	limit := e.limit(r, p)
-	if p.Offering != Nowhere && (!e.m.Usable(p.Offering, &s) || e.m.Price(p.Offering) > limit) {
+	if p.Offering != Nowhere && (!e.m.Usable(p.Offering, s) || e.m.Price(p.Offering) > limit) {
 		p.Offering, r.watch = Nowhere, true
 	}
 	if p.Offering != r.at {

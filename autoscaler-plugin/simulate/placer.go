@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"nomad-spotter/autoscaler-plugin/cost"
@@ -44,7 +45,8 @@ type Market struct {
 	Offerings []Offering
 	states    []offeringState
 	schedule  func(s *Spec, offering int) *schedule
-	cheapest  int // the cheapest that is up, of any kind; Nowhere: none is
+	limited   bool // an offering has a capacity
+	cheapest  int  // the cheapest that is up, of any kind; Nowhere: none is
 }
 
 // offeringState is one offering's present, and what it has cost.
@@ -129,4 +131,18 @@ func (m *Market) Cheapest(kind cost.Kind, s *State) int {
 		}
 	}
 	return best
+}
+
+// oldest is the age of the pool's oldest instance of an offering; 0: it has none.
+func (m *Market) oldest(i int) time.Duration {
+	age := time.Duration(0)
+	for _, r := range m.states[i].runs {
+		age = max(age, r.age(m.Now))
+	}
+	return age
+}
+
+// index is the offering of a name.
+func (m *Market) index(name string) int {
+	return slices.IndexFunc(m.Offerings, func(o Offering) bool { return o.Name == name })
 }

@@ -71,24 +71,26 @@ func needed(work time.Duration, speed float64) time.Duration {
 
 // scheduleKey is what a schedule depends on.
 type scheduleKey struct {
-	offering   int
+	rhythm     *Rhythm
 	changeover time.Duration
 	checkpoint Checkpoint
 }
 
-// schedule returns the checkpoints of a kind of job on an offering.
+// schedule returns the checkpoints of a kind of job on an instance of an offering that is launched now.
 func (e *engine) schedule(s *Spec, offering int) *schedule {
-	key := scheduleKey{offering, s.Changeover, s.Checkpoint}
-	t := e.schedules[key]
-	if t != nil {
+	key := scheduleKey{changeover: s.Changeover, checkpoint: s.Checkpoint}
+	if s.Checkpoint.Interval == 0 && e.Cadence != nil {
+		key.rhythm = e.Cadence(s, offering)
+	}
+	if t := e.schedules[key]; t != nil {
 		return t
 	}
-	t = &schedule{start: s.Changeover, stall: s.Checkpoint.Stall, lag: s.Checkpoint.Lag()}
+	t := &schedule{start: s.Changeover, stall: s.Checkpoint.Stall, lag: s.Checkpoint.Lag()}
 	switch {
 	case s.Checkpoint.Interval > 0:
 		t.interval = func(time.Duration) time.Duration { return s.Checkpoint.Interval }
-	case e.Cadence != nil:
-		t.interval = e.Cadence(s, offering)
+	case key.rhythm != nil:
+		t.interval = key.rhythm.Interval
 	default:
 		t.ended = true
 	}

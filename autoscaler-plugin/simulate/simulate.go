@@ -32,9 +32,9 @@ type Config struct {
 	// Place makes the placer of a job. It is called when the job arrives.
 	Place func(j Job, m *Market) Placer
 
-	// Cadence makes the interval until the next checkpoint, by the age of an instance of the offering; 0 or less: there is
-	// none any more. It is called once for each offering and kind of checkpoint. Nil: only Checkpoint.Interval counts.
-	Cadence func(s *Spec, offering int) func(age time.Duration) time.Duration
+	// Cadence says when a job saves on an instance of an offering that is launched now; nil: never. Runs with the same
+	// Rhythm share what is computed of it. Nil: only Checkpoint.Interval counts.
+	Cadence func(s *Spec, offering int) *Rhythm
 
 	// Observe is told each change of the market before anything is decided. Nil: nobody listens.
 	Observe func(m *Market, c market.Change)
@@ -43,6 +43,12 @@ type Config struct {
 	// listens. What they get is not kept.
 	Done   func(Ended)
 	Record func(Stay)
+}
+
+// Rhythm is when a job saves.
+type Rhythm struct {
+	// Interval is the work until the next checkpoint, by the age of the instance; 0 or less: there is none any more.
+	Interval func(age time.Duration) time.Duration
 }
 
 // Stay is the time of a replica at one place.
