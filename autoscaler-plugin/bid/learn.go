@@ -1,0 +1,103 @@
+package bid
+
+import (
+	"errors"
+	"time"
+)
+
+// delayPrices are what an hour until a job is done is taken to cost, in hours of on-demand, by priority.
+var delayPrices = [...]float64{Low: 0.02, Middle: 0.2, High: 1}
+
+// standard are the features of the policies that are learned.
+var standard = Features{
+	PriceEdges:        []float64{0.12, 0.16, 0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5},
+	WorkHours:         []float64{0.5, 1, 2, 4, 8, 16, 24, 36, 48},
+	SlackHours:        []float64{0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48},
+	InterruptionHours: []float64{0.1, 0.3, 0.8},
+}
+
+// standardBids are edges of the prices' bins, so that a bin is below a bid or above it.
+var standardBids = []float64{0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5}
+
+// Learn makes a policy from price histories: it counts which prices follow which, and solves the Markov decision process
+// of a job in such a market, for each priority and cost of an interruption. The same histories give the same policy. It
+// calls progress, if there is one, after each of total parts. The caller adds where the histories come from.
+func Learn(histories []*History, progress func(done, total int)) (*Policy, error) {
+	f := standard
+	m := newModel(histories, f.PriceEdges, standardBids)
+	if len(m.seen) == 0 {
+		return nil, errors.New("learn: no prices; give at least one history of some days")
+	}
+	p := &Policy{Version: Version, Features: f, Bids: standardBids}
+	p.Training.Episodes = len(histories)
+	for _, h := range histories {
+		p.Training.Days += h.Length().Hours() / 24
+	}
+	p.Training.DelayPrice = map[string]float64{}
+	for priority, delay := range delayPrices {
+		p.Training.DelayPrice[Priority(priority).String()] = delay
+		for _, hours := range f.InterruptionHours {
+			s := newSolver(m, f.PriceEdges, standardBids, problem{changeover: hours / 2, rework: hours / 2, delay: delay})
+			for place, rows := range tabulate(s, f) {
+				t := Table{Priority: Priority(priority).String(), InterruptionHours: hours, OnDemand: place == onDemand}
+				for _, row := range rows {
+					t.Rows = append(t.Rows, string(row))
+				}
+				p.Tables = append(p.Tables, t)
+			}
+			if progress != nil {
+				progress(len(p.Tables)/2, len(delayPrices)*len(f.InterruptionHours))
+			}
+		}
+	}
+	return p, nil
+}
+
+// tabulate solves a problem and keeps what is best at the work and slack of the features: by place and bin.
+func tabulate(s *solver, f Features) [2][][]byte {
+	var rows [2][][]byte
+	for place := range rows {
+		for range s.n {
+			rows[place] = append(rows[place], make([]byte, len(f.WorkHours)*len(f.SlackHours)))
+		}
+	}
+	work, slack := steps(f.WorkHours), steps(f.SlackHours)
+	s.solve(func(r, free, place, x, choice int) {
+		i, isWork := work[r]
+		j, isSlack := slack[free]
+		if isWork && isSlack {
+			rows[place][x][i*len(f.SlackHours)+j] = letter(choice)
+		}
+	})
+	for place := range rows { // prices that were never seen are as the nearest that were
+		for x := range rows[place] {
+			best := s.seen[0]
+			for _, y := range s.seen {
+				if max(x-y, y-x) < max(x-best, best-x) {
+					best = y
+				}
+			}
+			copy(rows[place][x], rows[place][best])
+		}
+	}
+	return rows
+}
+
+// steps are those that lists of hours stand for, with their places in the lists.
+func steps(hours []float64) map[int]int {
+	at := map[int]int{}
+	for i, h := range hours {
+		at[int(h*float64(time.Hour)/float64(step))] = i
+	}
+	return at
+}
+
+func letter(choice int) byte {
+	switch choice {
+	case nowhere:
+		return letterWait
+	case onDemand:
+		return letterOnDemand
+	}
+	return letterBid + byte(choice-spot)
+}
