@@ -69,18 +69,19 @@ func (p Program) root() *cobra.Command {
 spot and on demand where there is not, at the size that a scaling policy asks for. nomad-autoscaler starts it with the
 argument "target"; people use the other commands.`,
 		Example: fmt.Sprintf("  %[1]s status --pool /etc/spotter/pool.hcl\n  %[1]s status --pool /etc/spotter/pool.hcl --json\n"+
+			"  %[1]s plan --pool /etc/spotter/pool.hcl\n"+
 			"  %[1]s market start --pool /etc/spotter/pool.hcl", Name),
 		Version:       p.Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("no command given; known are status, market, target")}
+			return usageError{errors.New("no command given; known are status, plan, market, target")}
 		},
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(p.target(), p.status(), p.market(), p.instance(), p.init())
+	root.AddCommand(p.target(), p.status(), p.plan(), p.market(), p.instance(), p.init())
 	return root
 }
 

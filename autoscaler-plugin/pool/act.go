@@ -44,6 +44,9 @@ func (l *Loop) act(ctx context.Context, m *memory, nv nomadView, actions []Actio
 			if errors.Is(err, cloud.ErrUnavailable) {
 				l.log.Warn("offering has no capacity", "offering", a.Offering, "error", err, "retry_at", m.retryAt(l.pool.Config, a.Offering))
 				err = nil // not a fault of the pool: another offering is next
+				if o, ok := findOffering(l.pool.Config, a.Offering); ok {
+					err = m.hazards.refused(o, l.now())
+				}
 			}
 		case a.Verb != Launch:
 			err = l.change(ctx, m, nv, a)
@@ -63,7 +66,7 @@ func (l *Loop) launch(ctx context.Context, a Action) error {
 		return err
 	}
 	l.log.Info("launching", "offering", a.Offering, "instance", id, "reason", a.Reason)
-	if _, err := l.pool.Providers[a.Provider].Launch(ctx, cloud.Launch{ID: id, Offering: a.Offering}); err != nil {
+	if _, err := l.pool.Providers[a.Provider].Launch(ctx, cloud.Launch{ID: id, Offering: a.Offering, MaxPriceUSDPerHour: a.Bid}); err != nil {
 		return fmt.Errorf("launch %s: %w", a.Offering, err)
 	}
 	return nil

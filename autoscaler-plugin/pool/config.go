@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclparse"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
@@ -28,6 +29,17 @@ type (
 		Name          string          `hcl:"name,label"`
 		Unit          string          `hcl:"unit,optional"`
 		OnDemandBase  int             `hcl:"on_demand_base,optional"`
+		OnDemandShare float64         `hcl:"on_demand_share,optional"`
+		RegionShare   *float64        `hcl:"max_share_per_region,optional"`
+		ZoneShare     *float64        `hcl:"max_share_per_zone,optional"`
+		OfferingShare *float64        `hcl:"max_share_per_offering,optional"`
+		Budget        *float64        `hcl:"budget_usd_per_hour,optional"`
+		Changeover    string          `hcl:"changeover,optional"`
+		LostWork      string          `hcl:"lost_work,optional"`
+		Recovery      string          `hcl:"recovery,optional"`
+		Outage        string          `hcl:"outage,optional"`
+		Horizon       string          `hcl:"horizon,optional"`
+		Migrate       *bool           `hcl:"migrate,optional"`
 		Interval      string          `hcl:"interval,optional"`
 		BootTimeout   string          `hcl:"boot_timeout,optional"`
 		DrainDeadline string          `hcl:"drain_deadline,optional"`
@@ -58,6 +70,8 @@ type (
 		Type     string   `hcl:"type"`
 		Kind     string   `hcl:"kind"`
 		Price    float64  `hcl:"price_usd_per_hour"`
+		MaxNodes *int     `hcl:"max_nodes,optional"`
+		Lifetime string   `hcl:"mean_lifetime,optional"`
 		Body     hcl.Body `hcl:",remain"`
 	}
 )
@@ -81,14 +95,16 @@ type StateConfig struct {
 
 // Config is one checked pool of a pool file.
 type Config struct {
-	Name          string
-	OnDemandBase  int           // so many nodes are on-demand, before any spot
+	Name string
+	allocate.Limits
+	allocate.Costs
+	Migrate       bool          // spot nodes are replaced before they are taken, when that pays
 	Interval      time.Duration // between two looks at the world
 	BootTimeout   time.Duration // an instance whose node is not ready for so long is given up
 	DrainDeadline time.Duration // what still runs on a drained node after so long is moved by stopping it
 	Backoff       time.Duration // first pause of an offering that failed or was interrupted; doubles with each repeat
 	BackoffMax    time.Duration
-	ReturnAfter   time.Duration // spot must have been available for so long before it replaces fallback on-demand
+	ReturnAfter   time.Duration // spot must have been available for so long before it replaces a node that is there
 	State         StateConfig
 	Nomad         NomadConfig
 	Offerings     []cloud.Offering
@@ -194,12 +210,11 @@ func parsePool(b poolBlock, openers map[string]Opener) (Pool, []error) {
 	if b.Unit != "" && b.Unit != "nodes" {
 		c.add("unit: %q is unknown; the only unit is \"nodes\"", b.Unit)
 	}
-	if b.OnDemandBase < 0 {
-		c.add("on_demand_base: %d is negative; give 0 or more", b.OnDemandBase)
-	}
 	p := Pool{Config: Config{
 		Name:          b.Name,
-		OnDemandBase:  b.OnDemandBase,
+		Limits:        c.limits(b),
+		Costs:         c.costs(b),
+		Migrate:       b.Migrate == nil || *b.Migrate,
 		Interval:      c.duration("interval", b.Interval, defaultInterval),
 		BootTimeout:   c.duration("boot_timeout", b.BootTimeout, defaultBootTimeout),
 		DrainDeadline: c.duration("drain_deadline", b.DrainDeadline, defaultDrainDeadline),
@@ -218,6 +233,7 @@ func parsePool(b poolBlock, openers map[string]Opener) (Pool, []error) {
 		}
 	}
 	setups := c.offerings(b, &p)
+	c.prices(b, &p.Config)
 	p.Providers = c.open(b, setups, openers)
 	return p, c.errs
 }
@@ -242,6 +258,15 @@ func lenient(text string) time.Duration {
 }
 
 func (c *checker) duration(field, text string, fallback time.Duration) time.Duration {
+	return c.durationFrom(1, "not above 0", field, text, fallback)
+}
+
+// durationOr0 reads a duration that may be 0.
+func (c *checker) durationOr0(field, text string, fallback time.Duration) time.Duration {
+	return c.durationFrom(0, "negative; give 0s or more", field, text, fallback)
+}
+
+func (c *checker) durationFrom(least time.Duration, fault, field, text string, fallback time.Duration) time.Duration {
 	if text == "" {
 		return fallback
 	}
@@ -249,8 +274,8 @@ func (c *checker) duration(field, text string, fallback time.Duration) time.Dura
 	switch {
 	case err != nil:
 		c.add("%s: %q is not a duration; write it like \"30s\"", field, text)
-	case d <= 0:
-		c.add("%s: %s is not above 0", field, text)
+	case d < least:
+		c.add("%s: %s is %s", field, text, fault)
 	}
 	return d
 }
@@ -295,7 +320,6 @@ func (c *checker) offerings(b poolBlock, p *Pool) map[string]*cloud.Setup {
 		setups[pr.Name] = &cloud.Setup{Pool: b.Name, Body: pr.Body}
 	}
 	seen := map[string]bool{}
-	onDemand := false
 	for _, o := range b.Offerings {
 		field := fmt.Sprintf("offering %q", o.Name)
 		if !plainName.MatchString(o.Name) || len(o.Name) > maxNameLength {
@@ -309,7 +333,6 @@ func (c *checker) offerings(b poolBlock, p *Pool) map[string]*cloud.Setup {
 		if kind != cloud.Spot && kind != cloud.OnDemand {
 			c.add("%s.kind: %q is unknown; give %q or %q", field, o.Kind, cloud.Spot, cloud.OnDemand)
 		}
-		onDemand = onDemand || kind == cloud.OnDemand
 		if !(o.Price >= 0) || math.IsInf(o.Price, 0) {
 			c.add("%s.price_usd_per_hour: %v is negative; give 0 or more", field, o.Price)
 		}
@@ -320,6 +343,7 @@ func (c *checker) offerings(b poolBlock, p *Pool) map[string]*cloud.Setup {
 		}
 		offering := cloud.Offering{
 			Name: o.Name, Provider: o.Provider, Region: o.Region, Zone: o.Zone, Type: o.Type, Kind: kind, PriceUSDPerHour: o.Price,
+			MaxNodes: c.maxNodes(field, o), MeanLifetime: c.lifetime(field, o),
 		}
 		if offering.Zone == "" {
 			offering.Zone = o.Region
@@ -334,9 +358,6 @@ func (c *checker) offerings(b poolBlock, p *Pool) map[string]*cloud.Setup {
 	}
 	if len(b.Offerings) == 0 {
 		c.add("offering: none given; a pool needs at least one")
-	}
-	if b.OnDemandBase > 0 && !onDemand {
-		c.add("on_demand_base: %d, but no offering has kind = %q; add one or set the base to 0", b.OnDemandBase, cloud.OnDemand)
 	}
 	return setups
 }

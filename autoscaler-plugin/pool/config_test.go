@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoenig/test/must"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
@@ -61,7 +62,12 @@ func TestParse(t *testing.T) {
 	p, err := Find(pools, "")
 	must.NoError(t, err)
 	must.Eq(t, Config{
-		Name: "training", OnDemandBase: 1, Interval: 2 * time.Second, BootTimeout: 5 * time.Minute, DrainDeadline: 30 * time.Minute,
+		Name: "training", Limits: allocate.Limits{OnDemandBase: 1}, Migrate: true,
+		Costs: allocate.Costs{
+			Changeover: 6 * time.Minute, LostWork: 3 * time.Minute, RecoveryUSDPerHour: 3,
+			Outage: 2 * time.Hour, PremiumUSDPerHour: 2.2, Horizon: 4 * time.Hour,
+		},
+		Interval: 2 * time.Second, BootTimeout: 5 * time.Minute, DrainDeadline: 30 * time.Minute,
 		Backoff: time.Minute, BackoffMax: 8 * time.Minute, ReturnAfter: 20 * time.Minute,
 		State: StateConfig{Consul: "http://127.0.0.1:8500", Prefix: "spotter/pools", SessionTTL: 15 * time.Second},
 		Nomad: NomadConfig{Address: "http://127.0.0.1:4646", Token: "secret"},

@@ -6,12 +6,15 @@ import (
 	"slices"
 	"time"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
-// Node is a living instance together with what Nomad knows of it.
+// Node is a living instance together with what Nomad knows of it and what its market is like. Its price is what it costs
+// now, which for spot may differ from that of its launch.
 type Node struct {
 	cloud.Instance
+	Risk
 	Joined     bool      // Nomad knows the node
 	Up         bool      // Nomad hears from it
 	DownSince  time.Time // since when it is not up; its launch, if it never was
@@ -23,9 +26,18 @@ type Node struct {
 
 func (n Node) ready() bool { return n.Up && n.Eligible }
 
-// Choice is an offering together with what is known of its market.
+// Risk is how likely an instance is to be taken back.
+type Risk struct {
+	HazardPerHour float64 // interruptions to expect, mean over the pool's horizon from its age on
+	Outbid        float64 // probability that the market passes its maximum price within the hour
+}
+
+// Choice is an offering together with what is known of its market. Its price is what it costs now, its risk that of a new
+// instance.
 type Choice struct {
 	cloud.Offering
+	Risk
+	Bid       float64   // maximum price to ask for, in $/h; 0: none
 	Available bool      // as far as the provider knows, a launch would succeed
 	RetryAt   time.Time // after failures and interruptions it is left alone until then
 	UpSince   time.Time // since when it could have been used without a break; zero: it cannot be now
@@ -57,59 +69,56 @@ const (
 
 // Action is one change to the pool, with its reason in words.
 type Action struct {
-	Verb     Verb
-	Offering string
-	Provider string // where the instance is, or is to be
-	Instance string // empty for a launch
-	Reason   string
+	Verb     Verb    `json:"verb"`
+	Offering string  `json:"offering"`
+	Provider string  `json:"provider"`                        // where the instance is, or is to be
+	Instance string  `json:"instance,omitempty"`              // empty for a launch
+	Bid      float64 `json:"max_price_usd_per_hour,omitzero"` // of a launch: maximum price; 0: none
+	Reason   string  `json:"reason"`
 }
 
-// Shares of its price by which an offering seems dearer for every spot node that the pool already has in the same
-// failure domain. Nodes of one region are lost together more often than nodes of two (correlation of availability 0.40
-// inside a region, 0.14 across, measured on nine V100 zones of AWS in February 2023), so a second node in a region
-// goes to a region that costs up to half as much again.
-const (
-	regionPenalty = 0.50
-	zonePenalty   = 0.25
-)
+// Decision is what to change now.
+type Decision struct {
+	Actions []Action
+	Short   string // why nodes are missing that cannot be had; empty if none are
+}
 
-// Decide compares a pool with what it is to be and returns what to change now. It is a pure function: the same view
-// gives the same actions, whatever the order of nodes and choices in it.
+// Decide compares a pool with what it is to be and returns what to change now. Where nodes are bought, which one is best
+// given up, and when one is better moved is decided by package allocate; this decides when that may be done. It is a pure
+// function: the same view gives the same decision, whatever the order of nodes and choices in it.
 //
 // Noticed, draining and given-up instances do not count, so that their replacements are launched while they still run.
 // A ready node is drained only if as many ready nodes as desired remain.
-func Decide(c Config, v View) []Action {
+func Decide(c Config, v View) Decision {
 	d := newDecision(c, v)
 	if v.NomadKnown {
 		d.giveUp()
 	}
-	d.fillBase()
-	d.fillRest()
+	short := d.fill()
 	if v.NomadKnown {
 		d.finishDrains()
 		d.shrink()
-		d.returnToSpot()
+		d.relocate()
 	}
 	order := []Verb{Launch, Undrain, Drain, StopWork, GiveUp, Terminate}
 	slices.SortStableFunc(d.actions, func(a, b Action) int {
 		return cmp.Compare(slices.Index(order, a.Verb), slices.Index(order, b.Verb))
 	})
-	return d.actions
+	return Decision{Actions: d.actions, Short: short}
 }
 
 // decision is the work in progress of one Decide.
 type decision struct {
 	Config
 	View
-	base     int    // on-demand nodes that there must be
 	staying  []Node // what counts: running and neither draining nor given up
 	draining []Node
-	pending  []cloud.Offering // launches decided on
+	pending  []Choice // launches decided on
 	actions  []Action
 }
 
 func newDecision(c Config, v View) *decision {
-	d := &decision{Config: c, View: v, base: min(c.OnDemandBase, v.Desired)}
+	d := &decision{Config: c, View: v}
 	d.Nodes = slices.Clone(v.Nodes)
 	slices.SortFunc(d.Nodes, func(a, b Node) int { return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID)) })
 	d.Choices = slices.Clone(v.Choices)
@@ -173,38 +182,70 @@ func (d *decision) giveUp() {
 	})
 }
 
-// fillBase sees to the on-demand base.
-func (d *decision) fillBase() {
-	for d.onDemand() < d.base {
-		have := fmt.Sprintf("base: %d of %d on-demand nodes are there", d.onDemand(), d.base)
-		if d.undrain(have, func(n Node) bool { return n.Kind == cloud.OnDemand }) {
+// fill sees to the on-demand nodes that there must be, and to the number of nodes. It returns why some cannot be had.
+func (d *decision) fill() (short string) {
+	for {
+		r := d.request()
+		if onDemand := d.onDemand(); onDemand < r.OnDemand() {
+			reason := fmt.Sprintf("base: %d of %d on-demand nodes are there", onDemand, r.OnDemand())
+			if d.undrain(reason, func(n Node) bool { return n.Kind == cloud.OnDemand }) {
+				continue
+			}
+		}
+		plan := allocate.Mix(r, d.candidates())
+		base := 0
+		for _, p := range plan.Picks {
+			if p.Base {
+				base++
+			}
+		}
+		if missing := d.Desired - d.total() - base; missing > 0 &&
+			d.undrain(fmt.Sprintf("%d of %d nodes are there", d.total()+base, d.Desired), func(Node) bool { return true }) {
 			continue
 		}
-		o, ok := d.best(cloud.OnDemand)
-		if !ok {
-			return
+		for _, p := range plan.Picks {
+			d.launch(p.Offering, p.Reason)
 		}
-		d.launch(o, "%s", have)
+		return plan.Why
 	}
 }
 
-// fillRest sees to the rest: by spot, and by on-demand where there is no spot.
-func (d *decision) fillRest() {
-	for d.total() < d.Desired {
-		have := fmt.Sprintf("%d of %d nodes are there", d.total(), d.Desired)
-		if d.undrain(have, func(Node) bool { return true }) {
-			continue
-		}
-		if spot, ok := d.bestSpot(); ok {
-			d.launch(spot, "%s; %s", have, d.why(spot))
-			continue
-		}
-		fallback, ok := d.best(cloud.OnDemand)
-		if !ok {
-			return // nothing can be had; the next tick tries again
-		}
-		d.launch(fallback, "%s; no spot can be had: %s", have, d.whyNoSpot(fallback))
+// request is the pool with its launches as allocate sees it.
+func (d *decision) request() allocate.Request {
+	r := allocate.Request{Nodes: d.Desired, Limits: d.Limits, Costs: d.Costs}
+	for _, n := range d.staying {
+		r.Held = append(r.Held, allocate.Node{ID: n.ID, Age: d.Now.Sub(n.LaunchedAt), Terms: allocate.Terms{
+			Offering: n.Offering, Region: n.Region, Zone: n.Zone, Type: n.Type, OnDemand: n.Kind == cloud.OnDemand,
+			PriceUSDPerHour: n.PriceUSDPerHour, HazardPerHour: n.HazardPerHour, Outbid: n.Outbid,
+		}})
 	}
+	for _, p := range d.pending {
+		r.Held = append(r.Held, allocate.Node{Terms: p.terms()})
+	}
+	return r
+}
+
+func (c Choice) terms() allocate.Terms {
+	return allocate.Terms{
+		Offering: c.Name, Region: c.Region, Zone: c.Zone, Type: c.Type, OnDemand: c.Kind == cloud.OnDemand,
+		PriceUSDPerHour: c.PriceUSDPerHour, HazardPerHour: c.HazardPerHour, Outbid: c.Outbid,
+	}
+}
+
+// candidates are the choices as allocate sees them.
+func (d *decision) candidates() []allocate.Candidate {
+	out := make([]allocate.Candidate, 0, len(d.Choices))
+	for _, c := range d.Choices {
+		candidate := allocate.Candidate{Terms: c.terms(), MaxNodes: c.MaxNodes}
+		switch {
+		case !c.Available:
+			candidate.Unusable = "is not available"
+		case d.Now.Before(c.RetryAt):
+			candidate.Unusable = fmt.Sprintf("is left alone for %v", c.RetryAt.Sub(d.Now).Round(time.Second))
+		}
+		out = append(out, candidate)
+	}
+	return out
 }
 
 // undrain takes back the drain of the cheapest wanted node: a node that is there is better than one that must boot.
@@ -225,100 +266,8 @@ func (d *decision) undrain(reason string, wanted func(Node) bool) bool {
 	return true
 }
 
-func (d *decision) launch(o Choice, format string, args ...any) {
-	d.actions = append(d.actions, Action{Verb: Launch, Offering: o.Name, Provider: o.Provider, Reason: fmt.Sprintf(format, args...)})
-	d.pending = append(d.pending, o.Offering)
-}
-
-// neighbours counts the pool's spot nodes in the region and in the zone of an offering.
-func (d *decision) neighbours(o cloud.Offering) (region, zone int) {
-	see := func(kind cloud.Kind, r, z string) {
-		if kind == cloud.Spot && r == o.Region {
-			region++
-			if z == o.Zone {
-				zone++
-			}
-		}
-	}
-	for _, n := range d.staying {
-		see(n.Kind, n.Region, n.Zone)
-	}
-	for _, p := range d.pending {
-		see(p.Kind, p.Region, p.Zone)
-	}
-	return region, zone
-}
-
-// score is what offerings are compared by, lowest first: the price, raised for spot by the neighbours it would have.
-// Example: at 0.80 $/h with one neighbour in the region and none in the zone it is 0.80 * 1.5 = 1.20.
-func (d *decision) score(o cloud.Offering) float64 {
-	if o.Kind != cloud.Spot {
-		return o.PriceUSDPerHour
-	}
-	region, zone := d.neighbours(o)
-	return o.PriceUSDPerHour * (1 + regionPenalty*float64(region) + zonePenalty*float64(zone))
-}
-
-// best is the usable offering of a kind with the lowest score. Ties go to fewer neighbours, then to the first name.
-func (d *decision) best(kind cloud.Kind) (Choice, bool) {
-	var found []Choice
-	for _, o := range d.Choices {
-		if o.Kind == kind && o.usable(d.Now) {
-			found = append(found, o)
-		}
-	}
-	if len(found) == 0 {
-		return Choice{}, false
-	}
-	return slices.MinFunc(found, func(a, b Choice) int {
-		aRegion, aZone := d.neighbours(a.Offering)
-		bRegion, bZone := d.neighbours(b.Offering)
-		return cmp.Or(cmp.Compare(d.score(a.Offering), d.score(b.Offering)), cmp.Compare(aRegion, bRegion),
-			cmp.Compare(aZone, bZone), cmp.Compare(a.Name, b.Name))
-	}), true
-}
-
-// bestSpot is the best spot offering that is not dearer than on-demand.
-func (d *decision) bestSpot() (Choice, bool) {
-	onDemand, haveOnDemand := d.best(cloud.OnDemand)
-	all := d.Choices
-	defer func() { d.Choices = all }()
-	d.Choices = slices.DeleteFunc(slices.Clone(all), func(o Choice) bool {
-		return o.Kind == cloud.Spot && haveOnDemand && o.PriceUSDPerHour > onDemand.PriceUSDPerHour
-	})
-	return d.best(cloud.Spot)
-}
-
-func (d *decision) why(o Choice) string {
-	region, zone := d.neighbours(o.Offering)
-	if region == 0 {
-		return fmt.Sprintf("%s is the best spot offering at %.4g $/h, none of the pool's spot nodes is in %s", o.Name, o.PriceUSDPerHour, o.Region)
-	}
-	return fmt.Sprintf("%s is the best spot offering at %.4g $/h, which counts as %.4g with %d spot nodes in %s, %d of them in %s",
-		o.Name, o.PriceUSDPerHour, d.score(o.Offering), region, o.Region, zone, o.Zone)
-}
-
-// whyNoSpot says of every spot offering why it was passed over for a fallback.
-func (d *decision) whyNoSpot(fallback Choice) string {
-	text := ""
-	for _, o := range d.Choices {
-		if o.Kind != cloud.Spot {
-			continue
-		}
-		if text != "" {
-			text += ", "
-		}
-		switch {
-		case !o.Available:
-			text += o.Name + " is not available"
-		case d.Now.Before(o.RetryAt):
-			text += fmt.Sprintf("%s is left alone for %v", o.Name, o.RetryAt.Sub(d.Now).Round(time.Second))
-		default:
-			text += fmt.Sprintf("%s costs %.4g $/h, %s %.4g", o.Name, o.PriceUSDPerHour, fallback.Name, fallback.PriceUSDPerHour)
-		}
-	}
-	if text == "" {
-		return "the pool has no spot offering"
-	}
-	return text
+func (d *decision) launch(offering, reason string) {
+	c := d.Choices[slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Name == offering })]
+	d.actions = append(d.actions, Action{Verb: Launch, Offering: c.Name, Provider: c.Provider, Bid: c.Bid, Reason: reason})
+	d.pending = append(d.pending, c)
 }

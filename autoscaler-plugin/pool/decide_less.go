@@ -1,11 +1,11 @@
 package pool
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
@@ -24,26 +24,30 @@ func (d *decision) finishDrains() {
 	}
 }
 
-// shrink gives away nodes above the desired count, the least useful first, and never a ready one that is still needed.
+// shrink gives away nodes above the desired count, the least useful first, and never a ready one that is still needed. A
+// node that is not ready goes before one that is, unless it is worth waiting for.
 func (d *decision) shrink() {
-	ready := d.readyNodes()
-	surplus := d.total() - d.Desired
-	for _, n := range d.dispensable() {
-		if surplus <= 0 {
+	for d.total() > d.Desired {
+		r := d.request()
+		exit, ok := allocate.Worst(r, d.here)
+		if !ok {
 			return
 		}
-		if n.ready() && ready-1 < d.Desired {
-			return // its replacement is not ready yet
+		if d.node(exit.ID).ready() && d.readyNodes()-1 < d.Desired {
+			young, ok := allocate.Worst(r, func(n allocate.Node) bool { return d.here(n) && !d.node(n.ID).ready() })
+			if !ok || exit.Saves(young) {
+				return // its replacement is not ready yet
+			}
+			exit = young
 		}
-		surplus--
-		d.staying = slices.DeleteFunc(d.staying, func(s Node) bool { return s.ID == n.ID })
-		if n.ready() {
-			ready--
-		}
-		reason := fmt.Sprintf("%d nodes are more than the %d desired", d.total()+1, d.Desired)
+		n := d.node(exit.ID)
+		reason := fmt.Sprintf("%d nodes are more than the %d desired", d.total(), d.Desired)
 		if n.Kind == cloud.OnDemand {
-			reason += fmt.Sprintf("; it is on-demand beyond the base of %d", d.base)
+			reason += fmt.Sprintf("; it is on-demand beyond the %d that there must be", r.OnDemand())
+		} else {
+			reason += "; " + exit.Reason
 		}
+		d.staying = slices.DeleteFunc(d.staying, func(s Node) bool { return s.ID == n.ID })
 		if !n.Joined {
 			d.act(Terminate, n, "%s; it has not joined Nomad", reason)
 			continue
@@ -52,65 +56,32 @@ func (d *decision) shrink() {
 	}
 }
 
-// dispensable orders the nodes that may go: on-demand beyond the base, then spot; of each those that are not ready,
-// then the dearest, then those with the most neighbours, then the newest.
-func (d *decision) dispensable() []Node {
-	fallback := d.onDemand() - d.base
-	nodes := slices.Clone(d.staying)
-	key := func(n Node) (ready int, score float64) {
-		if n.ready() {
-			ready = 1
-		}
-		return ready, d.score(cloud.Offering{Kind: n.Kind, Region: n.Region, Zone: n.Zone, PriceUSDPerHour: n.PriceUSDPerHour})
-	}
-	slices.SortStableFunc(nodes, func(a, b Node) int {
-		aReady, aScore := key(a)
-		bReady, bScore := key(b)
-		return cmp.Or(compareKind(a.Kind, b.Kind), cmp.Compare(aReady, bReady), -cmp.Compare(aScore, bScore),
-			-a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID))
-	})
-	onDemand := 0
-	return slices.DeleteFunc(nodes, func(n Node) bool {
-		if n.Kind != cloud.OnDemand {
-			return false
-		}
-		onDemand++
-		return onDemand > fallback
-	})
+// here tells nodes that there are from those that are only being launched.
+func (d *decision) here(n allocate.Node) bool { return n.ID != "" }
+
+func (d *decision) node(id string) Node {
+	return d.staying[slices.IndexFunc(d.staying, func(n Node) bool { return n.ID == id })]
 }
 
-func compareKind(a, b cloud.Kind) int {
-	rank := func(k cloud.Kind) int {
-		if k == cloud.OnDemand {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Compare(rank(a), rank(b))
-}
+// moveShare is the share of a pool that is moved at once, but at least one node.
+const moveShare = 0.1
 
-// returnToSpot launches one spot node to replace one fallback on-demand node, once spot has been there long enough and
-// nothing else is under way. The on-demand node goes when the new one is ready: then there is one too many.
-func (d *decision) returnToSpot() {
+// relocate launches replacements of nodes that are better moved, once nothing else is under way: of fallback on-demand
+// nodes when spot is back, and of spot nodes that are likely to be taken or outbid. The old node goes when the new one is
+// ready: then there is one too many. Spot replaces nothing before it has been there long enough.
+func (d *decision) relocate() {
 	quiet := d.total() == d.Desired && d.readyNodes() == d.Desired && len(d.pending) == 0 && len(d.draining) == 0
-	if !quiet || d.onDemand() <= d.base {
+	if !quiet {
 		return
 	}
-	all := d.Choices
-	d.Choices = slices.DeleteFunc(slices.Clone(all), func(o Choice) bool {
-		return o.Kind == cloud.Spot && (o.UpSince.IsZero() || d.Now.Sub(o.UpSince) < d.ReturnAfter)
-	})
-	spot, ok := d.bestSpot()
-	d.Choices = all
-	if !ok {
-		return
+	candidates := d.candidates()
+	for i, c := range d.Choices {
+		if up := d.Now.Sub(c.UpSince); c.Kind == cloud.Spot && candidates[i].Unusable == "" && (c.UpSince.IsZero() || up < d.ReturnAfter) {
+			candidates[i].Unusable = fmt.Sprintf("has been there for %v only, return_after is %v", up.Round(time.Second), d.ReturnAfter)
+		}
 	}
-	dearest := slices.MaxFunc(d.staying, func(a, b Node) int {
-		return cmp.Or(-compareKind(a.Kind, b.Kind), cmp.Compare(a.PriceUSDPerHour, b.PriceUSDPerHour))
-	})
-	if spot.PriceUSDPerHour >= dearest.PriceUSDPerHour {
-		return
+	most := max(1, int(moveShare*float64(d.Desired)))
+	for _, move := range allocate.Relocate(d.request(), candidates, most, func(n allocate.Node) bool { return n.OnDemand || d.Migrate }) {
+		d.launch(move.To, "it replaces "+move.From.ID+": "+move.Reason)
 	}
-	d.launch(spot, "return to spot: %s at %.4g $/h has been available for %v, return_after is %v; it replaces on-demand at %.4g $/h",
-		spot.Name, spot.PriceUSDPerHour, d.Now.Sub(spot.UpSince).Round(time.Second), d.ReturnAfter, dearest.PriceUSDPerHour)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/shoenig/test/must"
 	"pgregory.net/rapid"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
@@ -17,13 +18,19 @@ import (
 func drawView(t *rapid.T) (Config, View) {
 	c := testConfig()
 	c.OnDemandBase = rapid.IntRange(0, 3).Draw(t, "base")
+	c.OnDemandShare = rapid.SampledFrom([]float64{0, 0, 0.5}).Draw(t, "share")
+	c.ZoneShare = rapid.SampledFrom([]float64{0, 0, 0.5}).Draw(t, "zone share")
+	c.BudgetUSDPerHour = rapid.SampledFrom([]float64{0, 0, 0, 7}).Draw(t, "budget")
+	c.Migrate = rapid.Bool().Draw(t, "migrate")
 	v := View{Now: noon, Desired: rapid.IntRange(0, 6).Draw(t, "desired"), NomadKnown: rapid.Bool().Draw(t, "nomad known")}
 	offers := rapid.IntRange(1, 5).Draw(t, "offerings")
 	for i := range offers {
 		kind := rapid.SampledFrom([]cloud.Kind{cloud.Spot, cloud.OnDemand}).Draw(t, "kind")
 		region := rapid.SampledFrom([]string{"west", "east"}).Draw(t, "region")
 		price := rapid.SampledFrom([]float64{0, 0.8, 0.9, 3}).Draw(t, "price")
-		choice := Choice{Offering: offering(fmt.Sprintf("o%d", i), region, kind, price)}
+		o := offering(fmt.Sprintf("o%d", i), region, kind, price)
+		o.MaxNodes = rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "max nodes")
+		choice := Choice{Offering: o, Risk: riskOf(o, rapid.SampledFrom([]float64{newHazard, newHazard, 6}).Draw(t, "hazard"))}
 		choice.Available = rapid.Bool().Draw(t, "available")
 		choice.RetryAt = noon.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "retry")) * time.Minute)
 		if choice.usable(noon) {
@@ -34,7 +41,7 @@ func drawView(t *rapid.T) (Config, View) {
 	for i := range rapid.IntRange(0, 8).Draw(t, "nodes") {
 		o := rapid.SampledFrom(v.Choices).Draw(t, "of")
 		n := node(o.Offering, i)
-		for _, change := range []func(*Node){noticed, booting, downFor(time.Minute), downFor(time.Hour), draining(0, time.Minute), draining(2, 2*time.Hour), cordoned, young} {
+		for _, change := range []func(*Node){noticed, booting, downFor(time.Minute), downFor(time.Hour), risky, outbid, draining(0, time.Minute), draining(2, 2*time.Hour), cordoned, young} {
 			if rapid.IntRange(0, 5).Draw(t, "change") == 0 {
 				change(&n)
 			}
@@ -49,7 +56,7 @@ func TestDecide_promises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, v := drawView(t)
 		nodes, choices := slices.Clone(v.Nodes), slices.Clone(v.Choices)
-		actions := Decide(c, v)
+		actions := Decide(c, v).Actions
 		must.Eq(t, nodes, v.Nodes, must.Sprint("the view was changed"))
 		must.Eq(t, choices, v.Choices, must.Sprint("the view was changed"))
 
@@ -58,7 +65,7 @@ func TestDecide_promises(t *testing.T) {
 		random := rand.New(rand.NewSource(rapid.Int64().Draw(t, "shuffle")))
 		random.Shuffle(len(nodes), func(i, j int) { shuffled.Nodes[i], shuffled.Nodes[j] = shuffled.Nodes[j], shuffled.Nodes[i] })
 		random.Shuffle(len(choices), func(i, j int) { shuffled.Choices[i], shuffled.Choices[j] = shuffled.Choices[j], shuffled.Choices[i] })
-		must.Eq(t, actions, Decide(c, shuffled), must.Sprint("the order of the view matters"))
+		must.Eq(t, actions, Decide(c, shuffled).Actions, must.Sprint("the order of the view matters"))
 
 		byID, byName := map[string]Node{}, map[string]Choice{}
 		for _, n := range v.Nodes {
@@ -124,19 +131,23 @@ func TestDecide_promises(t *testing.T) {
 			}
 		}
 		must.GreaterEq(t, min(v.Desired, readyBefore), readyAfter, must.Sprint("takes away ready nodes that are needed"))
-		anySpot := slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.Kind == cloud.Spot && o.usable(noon) })
-		anyOnDemand := slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.Kind == cloud.OnDemand && o.usable(noon) })
-		if anySpot || anyOnDemand {
+		need := allocate.Request{Nodes: v.Desired, Limits: c.Limits}.OnDemand()
+		if slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.usable(noon) && unlimited(c, o) }) {
 			must.GreaterEq(t, v.Desired, staying, must.Sprint("leaves nodes missing that could be had"))
 		}
-		if anyOnDemand {
-			must.GreaterEq(t, min(c.OnDemandBase, v.Desired), onDemand, must.Sprint("leaves the base short"))
+		if slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.usable(noon) && o.Kind == cloud.OnDemand && unlimited(c, o) }) {
+			must.GreaterEq(t, need, onDemand, must.Sprint("leaves the base short"))
 		}
 		if launched > 0 {
-			// Never more than desired, but for those that are there, a base that is short, and the one that returns to spot.
-			must.LessEq(t, max(v.Desired, before)+min(c.OnDemandBase, v.Desired)+1, staying)
+			// Never more than desired, but for those that are there, a base that is short, and the one that is moved.
+			must.LessEq(t, max(v.Desired, before)+need+1, staying)
 		}
 	})
+}
+
+// unlimited tells whether any number of nodes of a choice may be had as far as limits go.
+func unlimited(c Config, o Choice) bool {
+	return c.BudgetUSDPerHour == 0 && o.MaxNodes == 0 && (o.Kind == cloud.OnDemand || c.ZoneShare == 0)
 }
 
 // A pool in a market that stands still comes to rest at the desired count, with its base, and moves no more.
@@ -153,24 +164,22 @@ func TestDecide_settles(t *testing.T) {
 		}
 		next := 100
 		for range 60 {
-			actions := Decide(c, v)
+			actions := Decide(c, v).Actions
 			v.Nodes = play(v, actions, &next)
 			v.Now = v.Now.Add(time.Minute)
 		}
-		must.SliceEmpty(t, brief(Decide(c, v)), must.Sprint("the pool does not come to rest"))
-		can := slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.Available })
-		onDemandCan := slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.Available && o.Kind == cloud.OnDemand })
-		if can {
+		must.SliceEmpty(t, brief(Decide(c, v).Actions), must.Sprint("the pool does not come to rest"))
+		if slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.Available && unlimited(c, o) }) {
 			must.Len(t, v.Desired, v.Nodes)
 		}
-		if onDemandCan {
+		if slices.ContainsFunc(v.Choices, func(o Choice) bool { return o.Available && o.Kind == cloud.OnDemand && unlimited(c, o) }) {
 			n := 0
 			for _, node := range v.Nodes {
 				if node.Kind == cloud.OnDemand {
 					n++
 				}
 			}
-			must.GreaterEq(t, min(c.OnDemandBase, v.Desired), n)
+			must.GreaterEq(t, allocate.Request{Nodes: v.Desired, Limits: c.Limits}.OnDemand(), n)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoenig/test/must"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/cloud"
 )
 
@@ -14,9 +15,27 @@ var noon = time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
 
 func testConfig() Config {
 	return Config{
-		Name: "training", OnDemandBase: 1, BootTimeout: 10 * time.Minute, DrainDeadline: time.Hour,
+		Name: "training", Limits: allocate.Limits{OnDemandBase: 1}, Migrate: true,
+		Costs: allocate.Costs{
+			Changeover: 6 * time.Minute, LostWork: 3 * time.Minute, RecoveryUSDPerHour: 3,
+			Outage: 2 * time.Hour, PremiumUSDPerHour: 2.2, Horizon: 4 * time.Hour,
+		},
+		BootTimeout: 10 * time.Minute, DrainDeadline: time.Hour,
 		Backoff: 3 * time.Minute, BackoffMax: 30 * time.Minute, ReturnAfter: 10 * time.Minute,
 	}
+}
+
+// Interruptions per hour to expect of spot instances, over four hours from their age on.
+const (
+	newHazard  = 0.44
+	hourHazard = 0.32
+)
+
+func riskOf(o cloud.Offering, hazard float64) Risk {
+	if o.Kind == cloud.OnDemand {
+		return Risk{}
+	}
+	return Risk{HazardPerHour: hazard}
 }
 
 func offering(name, region string, kind cloud.Kind, price float64) cloud.Offering {
@@ -31,10 +50,16 @@ var (
 
 // free is a choice that has been usable for an hour.
 func free(o cloud.Offering) Choice {
-	return Choice{Offering: o, Available: true, UpSince: noon.Add(-time.Hour)}
+	return Choice{Offering: o, Risk: riskOf(o, newHazard), Available: true, UpSince: noon.Add(-time.Hour)}
 }
 
-func soldOut(o cloud.Offering) Choice { return Choice{Offering: o} }
+func soldOut(o cloud.Offering) Choice { return Choice{Offering: o, Risk: riskOf(o, newHazard)} }
+
+func choice(o cloud.Offering, change func(*Choice)) Choice {
+	c := free(o)
+	change(&c)
+	return c
+}
 
 // node is a ready node of an offering, launched an hour and n seconds ago.
 func node(o cloud.Offering, n int, change ...func(*Node)) Node {
@@ -43,7 +68,7 @@ func node(o cloud.Offering, n int, change ...func(*Node)) Node {
 			ID: fmt.Sprintf("%s-%d", o.Name, n), Provider: o.Provider, Offering: o.Name, Kind: o.Kind, Region: o.Region, Zone: o.Zone,
 			PriceUSDPerHour: o.PriceUSDPerHour, State: cloud.Running, LaunchedAt: noon.Add(-time.Hour - time.Duration(n)*time.Second),
 		},
-		Joined: true, Up: true, Eligible: true,
+		Risk: riskOf(o, hourHazard), Joined: true, Up: true, Eligible: true,
 	}
 	for _, c := range change {
 		c(&out)
@@ -59,10 +84,27 @@ func downFor(d time.Duration) func(*Node) {
 	return func(n *Node) { n.Up, n.DownSince = false, noon.Add(-d) }
 }
 
-func young(n *Node) { n.LaunchedAt = noon.Add(-time.Minute); n.DownSince = n.LaunchedAt }
+func young(n *Node) {
+	n.LaunchedAt = noon.Add(-time.Minute)
+	n.DownSince = n.LaunchedAt
+	n.Risk = riskOf(cloud.Offering{Kind: n.Kind}, newHazard)
+}
 
 func draining(work int, age time.Duration) func(*Node) {
 	return func(n *Node) { n.Draining, n.Eligible, n.Work, n.DrainSince = true, false, work, noon.Add(-age) }
+}
+
+// risky is a node whose region has begun to lose others: 0.80 + 2*0.45 = 1.70.
+func risky(n *Node) { n.HazardPerHour = 2 }
+
+func outbid(n *Node) { n.Outbid = 0.5 }
+
+func many(o cloud.Offering, count int, change ...func(*Node)) []Node {
+	var nodes []Node
+	for i := range count {
+		nodes = append(nodes, node(o, i, change...))
+	}
+	return nodes
 }
 
 func cordoned(n *Node) { n.Eligible = false }
@@ -82,6 +124,7 @@ func brief(actions []Action) []string {
 
 func TestDecide(t *testing.T) {
 	all := []Choice{free(west), free(east), free(od)}
+	losing := []Choice{choice(west, func(c *Choice) { c.HazardPerHour = 3 }), free(east), free(od)}
 	noSpot := []Choice{soldOut(west), soldOut(east), free(od)}
 	cases := map[string]struct {
 		desired int
@@ -94,11 +137,19 @@ func TestDecide(t *testing.T) {
 		"base first":                         {1, nil, all, nil, []string{"launch od"}},
 		"base is at most desired":            {0, []Node{node(od, 1)}, all, nil, []string{"drain od-1"}},
 		"cheapest spot, then another region": {3, nil, all, nil, []string{"launch od", "launch west", "launch east"}},
-		// 0.80 + 50 % + 25 % = 1.40 in west against 1.39 and 1.41 in the other region.
-		"region just cheap enough":        {3, []Node{node(od, 1), node(west, 1)}, []Choice{free(west), free(offering("east", "east", cloud.Spot, 1.39)), free(od)}, nil, []string{"launch east"}},
-		"region just too dear":            {3, []Node{node(od, 1), node(west, 1)}, []Choice{free(west), free(offering("east", "east", cloud.Spot, 1.41)), free(od)}, nil, []string{"launch west"}},
-		"spot as dear as on-demand":       {2, []Node{node(od, 1)}, []Choice{free(offering("west", "west", cloud.Spot, 3)), free(od)}, nil, []string{"launch west"}},
-		"spot dearer than on-demand":      {2, []Node{node(od, 1)}, []Choice{free(offering("west", "west", cloud.Spot, 3.01)), free(od)}, nil, []string{"launch od"}},
+		// With e = 0.44/1.88 = 0.234 outages an hour of the new node and 0.32/1.64 = 0.195 of the old one, west's second node
+		// counts as 0.80 + 0.44*0.45 + 2*4.4*0.80*sqrt(0.234*0.195)/3 = 1.499. In the other region the last term is 0.088, so
+		// that it may cost up to 1.499 - 0.198 - 0.088 = 1.214.
+		"region just cheap enough": {3, []Node{node(od, 1), node(west, 1)}, []Choice{free(west), free(offering("east", "east", cloud.Spot, 1.21)), free(od)}, nil, []string{"launch east"}},
+		"region just too dear":     {3, []Node{node(od, 1), node(west, 1)}, []Choice{free(west), free(offering("east", "east", cloud.Spot, 1.22)), free(od)}, nil, []string{"launch west"}},
+		// 2.80 + 0.44*0.45 = 2.998.
+		"spot just worth its risk":        {2, []Node{node(od, 1)}, []Choice{free(offering("west", "west", cloud.Spot, 2.80)), free(od)}, nil, []string{"launch west"}},
+		"spot not worth its risk":         {2, []Node{node(od, 1)}, []Choice{free(offering("west", "west", cloud.Spot, 2.81)), free(od)}, nil, []string{"launch od"}},
+		"spot taken back all the time":    {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.HazardPerHour = 5 }), free(od)}, nil, []string{"launch od"}},
+		"about to be outbid":              {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.Outbid = 0.5 }), free(east), free(od)}, nil, []string{"launch east"}},
+		"share above the base":            {4, nil, all, func(c *Config, _ *View) { c.OnDemandShare = 0.5 }, []string{"launch od", "launch od", "launch od", "launch west"}},
+		"max_nodes":                       {3, []Node{node(od, 1), node(west, 1)}, []Choice{choice(west, func(c *Choice) { c.MaxNodes = 1 }), free(od)}, nil, []string{"launch od"}},
+		"budget":                          {3, []Node{node(od, 1), node(west, 1)}, all, func(c *Config, _ *View) { c.BudgetUSDPerHour = 4.6 }, []string{"launch west"}},
 		"no spot, fallback":               {3, []Node{node(od, 1), node(west, 1)}, noSpot, nil, []string{"launch od"}},
 		"no on-demand, spot for the base": {2, nil, []Choice{free(west), free(east), soldOut(od)}, nil, []string{"launch west", "launch east"}},
 		"nothing to be had":               {2, nil, []Choice{soldOut(west), soldOut(od)}, nil, nil},
@@ -109,8 +160,8 @@ func TestDecide(t *testing.T) {
 		"noticed is replaced at once":     {2, []Node{node(od, 1), node(west, 1, noticed)}, all, nil, []string{"launch west"}},
 		"noticed is not ended early":      {1, []Node{node(od, 1), node(west, 1, noticed)}, all, nil, nil},
 		"noticed base":                    {2, []Node{node(od, 1, noticed), node(west, 1)}, all, nil, []string{"launch od"}},
-		"back-off until now":              {2, []Node{node(od, 1)}, []Choice{{Offering: west, Available: true, RetryAt: noon}, free(od)}, nil, []string{"launch west"}},
-		"back-off a moment more":          {2, []Node{node(od, 1)}, []Choice{{Offering: west, Available: true, RetryAt: noon.Add(1)}, free(od)}, nil, []string{"launch od"}},
+		"back-off until now":              {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.RetryAt = noon }), free(od)}, nil, []string{"launch west"}},
+		"back-off a moment more":          {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.RetryAt = noon.Add(1) }), free(od)}, nil, []string{"launch od"}},
 
 		"boot timeout not reached": {2, []Node{node(od, 1), node(west, 1, booting, downFor(10*time.Minute-1))}, all, nil, nil},
 		"boot timeout reached":     {2, []Node{node(od, 1), node(west, 1, booting, downFor(10*time.Minute))}, all, nil, []string{"launch west", "give-up west-1"}},
@@ -132,12 +183,24 @@ func TestDecide(t *testing.T) {
 		"down drain ends":          {1, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), downFor(10*time.Minute))}, all, nil, []string{"terminate west-1"}},
 
 		"return to spot":              {2, []Node{node(od, 1), node(od, 2)}, all, nil, []string{"launch west"}},
-		"return: exactly long enough": {2, []Node{node(od, 1), node(od, 2)}, []Choice{{Offering: west, Available: true, UpSince: noon.Add(-10 * time.Minute)}, free(od)}, nil, []string{"launch west"}},
-		"return: a moment too early":  {2, []Node{node(od, 1), node(od, 2)}, []Choice{{Offering: west, Available: true, UpSince: noon.Add(-10*time.Minute + 1)}, free(od)}, nil, nil},
+		"return: exactly long enough": {2, []Node{node(od, 1), node(od, 2)}, []Choice{choice(west, func(c *Choice) { c.UpSince = noon.Add(-10 * time.Minute) }), free(od)}, nil, []string{"launch west"}},
+		"return: a moment too early":  {2, []Node{node(od, 1), node(od, 2)}, []Choice{choice(west, func(c *Choice) { c.UpSince = noon.Add(-10*time.Minute + 1) }), free(od)}, nil, nil},
 		"return: spot as dear":        {2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 3)), free(od)}, nil, nil},
+		"return: saves too little":    {2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 2.51)), free(od)}, nil, nil}, // 2.708 of 3
+		"return: saves a tenth":       {2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 2.50)), free(od)}, nil, []string{"launch west"}},
 		"return: one at a time":       {3, []Node{node(od, 1), node(od, 2), node(od, 3)}, all, nil, []string{"launch west"}},
 		"return: not while booting":   {2, []Node{node(od, 1), node(od, 2, booting, young)}, all, nil, nil},
 		"return: not while draining":  {2, []Node{node(od, 1), node(od, 2), node(east, 1, draining(1, time.Minute))}, all, nil, nil},
+
+		"risk: moved before it is taken":  {2, []Node{node(od, 1), node(west, 1, risky)}, losing, nil, []string{"launch east"}},
+		"risk: not when told not to":      {2, []Node{node(od, 1), node(west, 1, risky)}, losing, func(c *Config, _ *View) { c.Migrate = false }, nil},
+		"risk: waits for its successor":   {2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, booting, young)}, losing, nil, nil},
+		"risk: goes after it":             {2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, young)}, losing, nil, []string{"drain west-1"}},
+		"outbid: moved before":            {2, []Node{node(od, 1), node(west, 1, outbid)}, all, nil, []string{"launch west"}},
+		"outbid: waits for its successor": {2, []Node{node(od, 1), node(west, 1, outbid), node(east, 1, booting, young)}, all, nil, nil},
+		"outbid: to on-demand":            {2, []Node{node(od, 1), node(west, 1, outbid)}, noSpot, nil, []string{"launch od"}},
+		"over its share":                  {3, []Node{node(od, 1), node(west, 1), node(west, 2)}, all, func(c *Config, _ *View) { c.ZoneShare = 0.34 }, []string{"launch east"}},
+		"a tenth of the pool at once":     {20, many(west, 20, risky), losing, func(c *Config, _ *View) { c.OnDemandBase = 0 }, []string{"launch east", "launch east"}},
 
 		"Nomad unknown: launches only": {3, []Node{node(od, 1), node(west, 1, downFor(time.Hour))}, all, func(_ *Config, v *View) { v.NomadKnown = false }, []string{"launch east"}},
 		"Nomad unknown: no drain":      {0, []Node{node(od, 1)}, all, func(_ *Config, v *View) { v.NomadKnown = false }, nil},
@@ -150,7 +213,7 @@ func TestDecide(t *testing.T) {
 			if c.change != nil {
 				c.change(&config, &view)
 			}
-			actions := Decide(config, view)
+			actions := Decide(config, view).Actions
 			got := brief(actions)
 			if len(c.want) == 0 {
 				must.SliceEmpty(t, got)
@@ -168,14 +231,15 @@ func TestDecide_reasons(t *testing.T) {
 	view := View{Now: noon, Desired: 2, NomadKnown: true, Nodes: []Node{node(od, 1)}, Choices: []Choice{
 		soldOut(west), {Offering: east, Available: true, RetryAt: noon.Add(90 * time.Second)}, free(od),
 	}}
-	actions := Decide(testConfig(), view)
+	actions := Decide(testConfig(), view).Actions
 	must.Len(t, 1, actions)
 	must.Eq(t, "1 of 2 nodes are there; no spot can be had: east is left alone for 1m30s, west is not available", actions[0].Reason)
 }
 
 func TestMemory_backoff(t *testing.T) {
 	c := testConfig()
-	m := newMemory()
+	m, err := newMemory(testConfig())
+	must.NoError(t, err)
 	must.True(t, m.retryAt(c, "west").IsZero())
 	for _, want := range []int{3, 6, 12, 24, 30, 30} {
 		m.fail("west", noon)
@@ -191,7 +255,8 @@ func TestMemory_interruptions(t *testing.T) {
 		{ID: "2", Offering: "east", State: cloud.Gone, EndedAt: noon.Add(-time.Minute), Terminated: true},
 		{ID: "3", Offering: "od", State: cloud.Gone, NoticedAt: noon.Add(-40 * time.Minute), EndedAt: noon.Add(-38 * time.Minute)},
 	}
-	m := newMemory()
+	m, err := newMemory(testConfig())
+	must.NoError(t, err)
 	for range 2 { // each counts once
 		m.interruptions(c, instances, noon)
 	}
@@ -207,16 +272,17 @@ func TestMemory_interruptions(t *testing.T) {
 
 	// An instance launched after the failure that comes up clears the offering.
 	nomad := nomadView{known: true, nodes: map[string]NomadNode{"4": {Up: true, Eligible: true}}}
-	m.join([]cloud.Instance{{ID: "4", Offering: "west", State: cloud.Running, LaunchedAt: noon}}, nomad, noon)
+	m.join(testConfig(), []cloud.Instance{{ID: "4", Offering: "west", State: cloud.Running, LaunchedAt: noon}}, nomad, noon)
 	must.True(t, m.retryAt(c, "west").IsZero())
 }
 
 func TestMemory_join(t *testing.T) {
-	m := newMemory()
+	m, err := newMemory(testConfig())
+	must.NoError(t, err)
 	i := cloud.Instance{ID: "1", Offering: "west", State: cloud.Running, LaunchedAt: noon.Add(-time.Hour)}
 	up := nomadView{known: true, nodes: map[string]NomadNode{"1": {Up: true, Eligible: true}}}
 	down := nomadView{known: true, nodes: map[string]NomadNode{"1": {}}}
-	join := func(v nomadView, at time.Time) Node { return m.join([]cloud.Instance{i}, v, at)[0] }
+	join := func(v nomadView, at time.Time) Node { return m.join(testConfig(), []cloud.Instance{i}, v, at)[0] }
 
 	must.Eq(t, i.LaunchedAt, join(nomadView{known: true}, noon).DownSince)
 	must.True(t, join(up, noon).Up)
@@ -224,6 +290,6 @@ func TestMemory_join(t *testing.T) {
 	must.Eq(t, noon.Add(2*time.Minute), join(down, noon.Add(2*time.Minute)).DownSince, must.Sprint("Nomad's silence counted as down time"))
 	must.Eq(t, noon.Add(2*time.Minute), join(down, noon.Add(3*time.Minute)).DownSince)
 	must.True(t, join(nomadView{off: true, known: true}, noon).ready())
-	must.SliceEmpty(t, m.join([]cloud.Instance{{ID: "1", State: cloud.Gone}}, up, noon))
+	must.SliceEmpty(t, m.join(testConfig(), []cloud.Instance{{ID: "1", State: cloud.Gone}}, up, noon))
 	must.MapEmpty(t, m.nodes)
 }

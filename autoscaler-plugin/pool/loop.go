@@ -2,7 +2,6 @@ package pool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -42,6 +41,7 @@ type Loop struct {
 
 	scale   sync.Mutex // one SetDesired at a time
 	nomadUp bool       // false: its failure has been logged; only Run touches it
+	missing string     // why nodes were missing at the last tick; only Run touches it
 
 	mu      sync.Mutex
 	lease   Lease // nil while not held
@@ -197,7 +197,10 @@ func (l *Loop) term(ctx context.Context) (err error) {
 	if err := l.load(ctx, lease); err != nil {
 		return err
 	}
-	m := newMemory()
+	m, err := newMemory(l.pool.Config)
+	if err != nil {
+		return err
+	}
 	for {
 		l.tick(ctx, m)
 		timer := time.NewTimer(l.pool.Interval)
@@ -275,33 +278,31 @@ func (l *Loop) reconcile(ctx context.Context, m *memory) error {
 	if err != nil {
 		return err
 	}
-	offers, err := l.offers(ctx)
+	offers, err := l.pool.offers(ctx)
 	if err != nil {
 		return err
 	}
 	nv := l.nomad(ctx)
-	now := l.now()
-	m.interruptions(l.pool.Config, instances, now)
-	v := View{
-		Now: now, Desired: l.Health().Desired.Count, NomadKnown: nv.known,
-		Nodes: m.join(instances, nv, now), Choices: m.choices(l.pool.Config, offers, now),
+	v, err := m.view(l.pool.Config, l.Health().Desired.Count, instances, offers, nv, l.now())
+	if err != nil {
+		return err
 	}
-	err = l.act(ctx, m, nv, Decide(l.pool.Config, v))
+	decision := Decide(l.pool.Config, v)
+	l.short(decision.Short)
+	err = l.act(ctx, m, nv, decision.Actions)
 	l.purge(ctx, instances, nv)
 	return err
 }
 
-func (l *Loop) offers(ctx context.Context) ([]cloud.Offer, error) {
-	var all []cloud.Offer
-	var faults []error
-	for name, provider := range l.pool.Providers {
-		offers, err := provider.Offers(ctx)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("provider %s: %w", name, err))
-		}
-		all = append(all, offers...)
+// short logs when nodes begin or cease to be missing that cannot be had.
+func (l *Loop) short(why string) {
+	switch {
+	case why != "" && l.missing == "":
+		l.log.Warn("nodes are missing that cannot be had", "reason", why)
+	case why == "" && l.missing != "":
+		l.log.Info("no node is missing any more that cannot be had")
 	}
-	return all, errors.Join(faults...)
+	l.missing = why
 }
 
 // nomad asks Nomad for the nodes. Its failure is no failure of the tick: launches go on without it.

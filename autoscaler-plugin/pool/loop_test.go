@@ -219,6 +219,37 @@ func TestLoop_scale(t *testing.T) {
 	p.waitLive(t, "east", "od", "west")
 }
 
+// An offering that takes its instances back again and again loses what it still has, before it takes that too: first the
+// replacement comes, then the node is drained. All that is known of the offering are the records of the instances.
+func TestLoop_movesEarly(t *testing.T) {
+	p := newTestPool(t)
+	p.pool.ReturnAfter = time.Millisecond
+	for n := range 60 {
+		launched := time.Now().Add(-time.Duration(100+n) * time.Hour)
+		p.cloud.instances = append(p.cloud.instances, cloud.Instance{
+			ID: fmt.Sprintf("west-%d", n), Provider: "local", Offering: "west", Kind: cloud.Spot, Region: west.Region, Zone: west.Zone,
+			State: cloud.Gone, LaunchedAt: launched, NoticedAt: launched.Add(10 * time.Minute), EndedAt: launched.Add(12 * time.Minute),
+		})
+	}
+	for _, o := range []string{"od", "west"} {
+		_, err := p.cloud.Launch(t.Context(), cloud.Launch{ID: o + "-now", Offering: o})
+		must.NoError(t, err)
+	}
+	must.NoError(t, p.nomad.set(func() { p.nomad.work["west-now"] = 1 }))
+	l, _ := p.start(t)
+	waitUntil(t, "ready", 5*time.Second, ready(l))
+	waitUntil(t, "drain", 5*time.Second, func() bool {
+		p.nomad.mu.Lock()
+		defer p.nomad.mu.Unlock()
+		_, drained := p.nomad.drained["west-now"]
+		return drained
+	})
+	p.waitLive(t, "east", "od", "west")
+	must.NoError(t, p.nomad.set(func() { p.nomad.work["west-now"] = 0 }))
+	p.waitLive(t, "east", "od")
+	must.Eq(t, 2, l.Health().Desired.Count)
+}
+
 // A fault of a provider ends neither the loop nor the plugin.
 func TestLoop_panickingLaunch(t *testing.T) {
 	p := newTestPool(t)

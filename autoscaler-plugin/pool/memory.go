@@ -12,6 +12,8 @@ type memory struct {
 	offers  map[string]offerMemory
 	nodes   map[string]nodeMemory
 	counted map[string]bool // instances whose interruption has been held against their offering
+	prices  prices
+	hazards *hazards
 }
 
 type offerMemory struct {
@@ -22,8 +24,14 @@ type offerMemory struct {
 
 type nodeMemory struct{ downSince time.Time }
 
-func newMemory() *memory {
-	return &memory{offers: map[string]offerMemory{}, nodes: map[string]nodeMemory{}, counted: map[string]bool{}}
+func newMemory(c Config) (*memory, error) {
+	h, err := newHazards(c)
+	if err != nil {
+		return nil, err
+	}
+	return &memory{
+		offers: map[string]offerMemory{}, nodes: map[string]nodeMemory{}, counted: map[string]bool{}, prices: prices{}, hazards: h,
+	}, nil
 }
 
 // fail holds a failure at a time against an offering.
@@ -41,11 +49,8 @@ func (m *memory) fail(offering string, at time.Time) {
 // happened: what happened before a restart counts for what is left of its pause.
 func (m *memory) interruptions(c Config, instances []cloud.Instance, now time.Time) {
 	for _, i := range instances {
-		at := i.NoticedAt
-		if at.IsZero() && i.State == cloud.Gone && !i.Terminated {
-			at = i.EndedAt
-		}
-		if at.IsZero() || m.counted[i.ID] {
+		at, interrupted := interruptedAt(i)
+		if !interrupted || m.counted[i.ID] {
 			continue
 		}
 		m.counted[i.ID] = true
@@ -53,6 +58,15 @@ func (m *memory) interruptions(c Config, instances []cloud.Instance, now time.Ti
 			m.fail(i.Offering, at)
 		}
 	}
+}
+
+// interruptedAt is when an instance got its notice, or ended without anybody asking for that.
+func interruptedAt(i cloud.Instance) (time.Time, bool) {
+	at := i.NoticedAt
+	if at.IsZero() && i.State == cloud.Gone && !i.Terminated {
+		at = i.EndedAt
+	}
+	return at, !at.IsZero()
 }
 
 // retryAt is the end of an offering's pause: Backoff after the first failure in a row, twice as long after each further
@@ -76,16 +90,44 @@ type nomadView struct {
 	nodes map[string]NomadNode
 }
 
+// view takes up what was seen in one look at the world, and returns what a decision is made from.
+func (m *memory) view(c Config, desired int, instances []cloud.Instance, offers []cloud.Offer, nv nomadView, now time.Time) (View, error) {
+	m.interruptions(c, instances, now)
+	v := View{Now: now, Desired: desired, NomadKnown: nv.known}
+	if err := m.market(c, instances, offers, now); err != nil {
+		return View{}, err
+	}
+	v.Choices = m.choices(c, offers, now)
+	v.Nodes = m.join(c, instances, nv, now)
+	return v, nil
+}
+
+// market takes up what the market did: prices, capacity, and the lives of instances.
+func (m *memory) market(c Config, instances []cloud.Instance, offers []cloud.Offer, now time.Time) error {
+	for _, offer := range offers {
+		if offer.PriceUSDPerHour > 0 {
+			m.prices.see(offer.Offering, offer.PriceUSDPerHour, now)
+		}
+		if o, ok := findOffering(c, offer.Offering); ok {
+			if err := m.hazards.available(o, offer.Available, now); err != nil {
+				return err
+			}
+		}
+	}
+	return m.hazards.lives(c, instances, now)
+}
+
 // choices joins the pool's offerings with the market and the memory.
 func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) []Choice {
-	known := map[string]bool{}
-	available := map[string]bool{}
+	known := map[string]cloud.Offer{}
 	for _, o := range offers {
-		known[o.Offering], available[o.Offering] = true, o.Available
+		known[o.Offering] = o
 	}
 	choices := make([]Choice, 0, len(c.Offerings))
 	for _, o := range c.Offerings {
-		choice := Choice{Offering: o, Available: available[o.Name] || !known[o.Name], RetryAt: m.retryAt(c, o.Name)}
+		offer, spoken := known[o.Name]
+		o.PriceUSDPerHour = m.prices.now(o)
+		choice := Choice{Offering: o, Available: offer.Available || !spoken, RetryAt: m.retryAt(c, o.Name)}
 		om := m.offers[o.Name]
 		switch {
 		case !choice.usable(now):
@@ -95,13 +137,14 @@ func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) []Choice
 		}
 		m.offers[o.Name] = om
 		choice.UpSince = om.upSince
+		choice.HazardPerHour = m.hazards.mean(o, 0, now)
 		choices = append(choices, choice)
 	}
 	return choices
 }
 
 // join joins the living instances with their Nomad nodes.
-func (m *memory) join(instances []cloud.Instance, nomad nomadView, now time.Time) []Node {
+func (m *memory) join(c Config, instances []cloud.Instance, nomad nomadView, now time.Time) []Node {
 	var nodes []Node
 	living := map[string]bool{}
 	for _, i := range instances {
@@ -113,6 +156,10 @@ func (m *memory) join(instances []cloud.Instance, nomad nomadView, now time.Time
 		if nn, ok := nomad.nodes[i.ID]; ok {
 			n.Joined, n.Up, n.Eligible = true, nn.Up, nn.Eligible
 			n.Draining, n.DrainSince, n.Work = nn.Draining, nn.DrainSince, nn.Work
+		}
+		if i.Kind == cloud.Spot {
+			n.PriceUSDPerHour = m.prices.now(cloud.Offering{Name: i.Offering, PriceUSDPerHour: i.PriceUSDPerHour})
+			n.HazardPerHour = m.hazards.mean(offeringOf(c, i), now.Sub(i.LaunchedAt), now)
 		}
 		nm := m.nodes[i.ID]
 		switch {
@@ -138,4 +185,21 @@ func (m *memory) join(instances []cloud.Instance, nomad nomadView, now time.Time
 		}
 	}
 	return nodes
+}
+
+func findOffering(c Config, name string) (cloud.Offering, bool) {
+	for _, o := range c.Offerings {
+		if o.Name == name {
+			return o, true
+		}
+	}
+	return cloud.Offering{}, false
+}
+
+// offeringOf is the offering of an instance; one that has left the pool file is as its record says.
+func offeringOf(c Config, i cloud.Instance) cloud.Offering {
+	if o, ok := findOffering(c, i.Offering); ok {
+		return o
+	}
+	return cloud.Offering{Name: i.Offering, Provider: i.Provider, Region: i.Region, Zone: i.Zone, Type: i.Type, Kind: i.Kind}
 }

@@ -105,3 +105,17 @@ func (p Pool) List(ctx context.Context) ([]cloud.Instance, error) {
 	sortInstances(all)
 	return all, errors.Join(faults...)
 }
+
+// offers returns what the market of all providers says.
+func (p Pool) offers(ctx context.Context) ([]cloud.Offer, error) {
+	var all []cloud.Offer
+	var faults []error
+	for name, provider := range p.Providers {
+		offers, err := provider.Offers(ctx)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("provider %s: %w", name, err))
+		}
+		all = append(all, offers...)
+	}
+	return all, errors.Join(faults...)
+}

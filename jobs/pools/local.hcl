@@ -13,6 +13,11 @@ pool "training" {
   unit           = "nodes"
   on_demand_base = 1 # of the desired count so many on-demand, the rest spot
 
+  # What an interruption costs decides how much dearer a calmer offering may be, and how the pool is spread: both hours
+  # are priced on demand. autoscaler-plugin/README.md has the arithmetic, `nomad-autoscaler-spotter plan` the figures.
+  changeover = "6m" # until a replacement works: boot, image, restore
+  lost_work  = "3m" # done again after an interruption, on average
+
   # Where the desired count and the list of instances live. A file does when there is one autoscaler.
   state {
     consul = "http://127.0.0.1:8500"
