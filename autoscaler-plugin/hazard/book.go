@@ -77,6 +77,31 @@ type Record struct {
 // NewBook is a book that knows nothing but its parameters.
 func NewBook(p Params) (Book, error) { return Book{Params: p}, p.Validate() }
 
+// Validate reports every fault of a book, as after reading one: parameters, unordered or doubled records, numbers that are
+// none or below 0.
+func (b Book) Validate() error {
+	faults := []error{b.Params.Validate()}
+	for i, r := range b.Records {
+		if i > 0 && b.Records[i-1].Key.Compare(r.Key) >= 0 {
+			faults = append(faults, fmt.Errorf("records[%d]: %s is not after %s; order them by key, each once", i, r.Key, b.Records[i-1].Key))
+		}
+		if !(r.Prior > 0) || math.IsInf(r.Prior, 1) {
+			faults = append(faults, fmt.Errorf("records[%d].prior: %v must be a number above 0", i, r.Prior))
+		}
+		for _, v := range []float64{r.Interruptions, r.Expected, r.Trouble} {
+			if !(v >= 0) || math.IsInf(v, 1) {
+				faults = append(faults, fmt.Errorf("records[%d]: interruptions %v, expected %v and trouble %v must be numbers from 0",
+					i, r.Interruptions, r.Expected, r.Trouble))
+				break
+			}
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("hazard book: %w", err)
+	}
+	return nil
+}
+
 // Kind is what happened to an offering.
 type Kind int
 

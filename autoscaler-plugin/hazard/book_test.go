@@ -247,3 +247,49 @@ func TestLifetimes(t *testing.T) {
 		must.Eq(t, want, Lifetimes(trace(ticks)), must.Sprint(ticks))
 	}
 }
+
+func TestBook_Validate(t *testing.T) {
+	b := plain(t)
+	must.NoError(t, observe(t, b, Event{At: noon, Key: west2, Kind: Refused}).Validate())
+	b.Records = []Record{{Key: west2, Prior: 1}, {Key: west2, Prior: -1, Expected: math.NaN()}}
+	b.Params.Memory = -1
+	for _, want := range []string{"memory: -1ns", "records[1]: us-west-2a/p3.2xlarge is not after", "records[1].prior: -1", "expected NaN"} {
+		must.ErrorContains(t, b.Validate(), want)
+	}
+}
+
+// A book that can be read and is valid answers with probabilities, and is printed as it was read.
+func FuzzBook(f *testing.F) {
+	b, err := NewBook(Defaults())
+	must.NoError(f, err)
+	b, err = b.Observe(Event{At: noon, Key: west2, Kind: Reclaimed, To: time.Hour})
+	must.NoError(f, err)
+	seed, err := json.Marshal(b)
+	must.NoError(f, err)
+	f.Add(seed)
+	f.Add([]byte(`{"params":{},"records":[{"prior":1}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var b Book
+		if json.Unmarshal(data, &b) != nil || b.Validate() != nil {
+			return
+		}
+		printed, err := json.Marshal(b)
+		if err != nil { // a year that RFC 3339 cannot write
+			return
+		}
+		var again Book
+		must.NoError(t, json.Unmarshal(printed, &again))
+		twice, err := json.Marshal(again)
+		must.NoError(t, err)
+		must.Eq(t, string(printed), string(twice))
+		for _, key := range []market.Key{west2, near2, {}} {
+			p := b.Survival(key, time.Hour, time.Hour, noon)
+			if !(p >= 0 && p <= 1) {
+				t.Fatalf("probability %v", p)
+			}
+			if r := b.Rate(key, time.Hour, noon); !(r >= 0) {
+				t.Fatalf("rate %v", r)
+			}
+		}
+	})
+}

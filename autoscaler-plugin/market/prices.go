@@ -41,11 +41,10 @@ type row struct {
 
 // table collects the rows of a file by offering.
 type table struct {
-	faults  faults
-	rows    map[Key][]row
-	prices  Prices
-	dates   bool // rows are snapshots of a day, of everything on offer
-	demands bool // rows have on-demand prices
+	faults faults
+	rows   map[Key][]row
+	prices Prices
+	dates  bool // rows are snapshots of a day, of everything on offer, with on-demand prices
 }
 
 // ReadPrices reads a file of prices, with or without gzip; what it is it sees by its first bytes:
@@ -159,8 +158,8 @@ func (t *table) readCSV(r io.Reader) error {
 		add = func(where string, cell func(string) string) {
 			t.add(where, awsKey(cell("zone"), cell("instance_type")), cell("timestamp"), time.RFC3339, cell("price_usd_per_hour"), "")
 		}
-	case has("date", "region", "machine_type", "spot_usd_per_hour"):
-		t.dates, t.demands = true, has("ondemand_usd_per_hour")
+	case has("date", "region", "machine_type", "ondemand_usd_per_hour", "spot_usd_per_hour"):
+		t.dates = true
 		add = func(where string, cell func(string) string) {
 			key := Key{Provider: "gcp", Region: cell("region"), Type: cell("machine_type")}
 			t.add(where, key, cell("date"), time.DateOnly, cell("spot_usd_per_hour"), cell("ondemand_usd_per_hour"))
@@ -217,7 +216,7 @@ func (t *table) add(where string, key Key, stamp, layout, price, onDemand string
 		t.faults.add("%s: time %q cannot be read; write it like %s", where, stamp, layout)
 	}
 	r := row{where: where, at: at.UTC(), price: t.price(where, price), onDemand: math.NaN()}
-	if t.demands {
+	if t.dates {
 		r.onDemand = t.price(where, onDemand)
 	}
 	if len(t.faults.told)+t.faults.more == before {
@@ -266,7 +265,7 @@ func (t *table) series() {
 	for _, key := range keys {
 		rows := t.order(key, t.rows[key])
 		t.prices.Spot = append(t.prices.Spot, points(key, rows, dates, end, func(r row) float64 { return r.price }))
-		if t.demands {
+		if t.dates {
 			t.prices.OnDemand = append(t.prices.OnDemand, points(key, rows, dates, end, func(r row) float64 { return r.onDemand }))
 		}
 	}
