@@ -19,6 +19,7 @@ type section struct {
 
 // sections are the tables, in the order in which they are printed.
 var sections = []section{
+	{"cost", "intervals by the cost model, and prices paid by choice of zone", costSection},
 	{"hazard", "probabilities of staying up, beside a constant hazard", hazardSection},
 }
 
