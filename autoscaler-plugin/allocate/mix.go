@@ -22,13 +22,13 @@ type Limits struct {
 // Node is a node that a pool has.
 type Node struct {
 	ID string
-	Terms
+	Offer
 	Age time.Duration
 }
 
-// Candidate is an offering that nodes may be bought from. Its terms are those of a new node.
+// Candidate is an offering that nodes may be bought from. Its offer is that of a new node.
 type Candidate struct {
-	Terms
+	Offer
 	MaxNodes int    // the most nodes of the offering; 0: any number
 	Unusable string // why it cannot be had now, in words such as "is sold out"; empty: it can
 }
@@ -100,7 +100,7 @@ func Mix(r Request, candidates []Candidate) Plan {
 const rounding = 1e-9
 
 // Effective is what one more node would add to what a pool costs, in $/h with all risks.
-func Effective(r Request, t Terms) float64 { return newMixer(r, nil).effective(t) }
+func Effective(r Request, o Offer) float64 { return newMixer(r, nil).effective(o) }
 
 // mixer is a pool with the picks so far.
 type mixer struct {
@@ -132,32 +132,32 @@ func newMixer(r Request, candidates []Candidate) *mixer {
 		}
 	}
 	for _, n := range m.Held {
-		m.count(n.Terms, 1)
+		m.count(n.Offer, 1)
 	}
 	return m
 }
 
-func (m *mixer) count(t Terms, n int) {
-	m.crowd.add(m.Costs, t, n)
-	m.byOffering[t.Offering] += n
-	m.spent += float64(n) * t.PriceUSDPerHour
+func (m *mixer) count(o Offer, n int) {
+	m.crowd.add(m.Costs, o, n)
+	m.byOffering[o.Offering] += n
+	m.spent += float64(n) * o.PriceUSDPerHour
 	m.total += n
-	if t.OnDemand {
+	if o.OnDemand {
 		m.onDemand += n
 	}
 }
 
 // buy adds a node of a candidate, under an ID that none of the pool's has.
 func (m *mixer) buy(c Candidate) Node {
-	n := Node{ID: fmt.Sprintf("\xff%08d", len(m.Held)), Terms: c.Terms}
-	m.count(n.Terms, 1)
+	n := Node{ID: fmt.Sprintf("\xff%08d", len(m.Held)), Offer: c.Offer}
+	m.count(n.Offer, 1)
 	m.Held = append(m.Held, n)
 	return n
 }
 
 // effective is the effective price in steps of rounding.
-func (m *mixer) effective(t Terms) float64 {
-	return math.Round(m.crowd.effective(m.Costs, t, m.Nodes)/rounding) * rounding
+func (m *mixer) effective(o Offer) float64 {
+	return math.Round(m.crowd.effective(m.Costs, o, m.Nodes)/rounding) * rounding
 }
 
 // best is the candidate that adds least, among those wanted that can be had within the limits.
@@ -183,17 +183,17 @@ func (m *mixer) best(wanted func(Candidate) bool) (Candidate, bool) {
 }
 
 func (m *mixer) compare(a, b Candidate) int {
-	preference := func(t Terms) int {
-		if t.OnDemand {
+	preference := func(o Offer) int {
+		if o.OnDemand {
 			return 0
 		}
 		return 1
 	}
 	return cmp.Or(
-		cmp.Compare(m.effective(a.Terms), m.effective(b.Terms)),
-		cmp.Compare(m.crowd.count[regionKey(a.Terms)], m.crowd.count[regionKey(b.Terms)]),
-		cmp.Compare(m.crowd.count[zoneKey(a.Terms)], m.crowd.count[zoneKey(b.Terms)]),
-		cmp.Compare(preference(a.Terms), preference(b.Terms)),
+		cmp.Compare(m.effective(a.Offer), m.effective(b.Offer)),
+		cmp.Compare(m.crowd.count[regionKey(a.Offer)], m.crowd.count[regionKey(b.Offer)]),
+		cmp.Compare(m.crowd.count[zoneKey(a.Offer)], m.crowd.count[zoneKey(b.Offer)]),
+		cmp.Compare(preference(a.Offer), preference(b.Offer)),
 		cmp.Compare(a.Offering, b.Offering),
 	)
 }
@@ -218,10 +218,10 @@ func (m *mixer) refuse(c Candidate) string {
 	if c.Unusable != "" {
 		return c.Unusable
 	}
-	if have := m.byOffering[c.Offering] + m.leaving[offeringKey(c.Terms)]; c.MaxNodes > 0 && have >= c.MaxNodes {
+	if have := m.byOffering[c.Offering] + m.leaving[offeringKey(c.Offer)]; c.MaxNodes > 0 && have >= c.MaxNodes {
 		return fmt.Sprintf("has %d nodes, max_nodes is %d", have, c.MaxNodes)
 	}
-	if text := m.overShare(c.Terms, true); text != "" {
+	if text := m.overShare(c.Offer, true); text != "" {
 		return text
 	}
 	if m.BudgetUSDPerHour > 0 && m.spent+c.PriceUSDPerHour > m.BudgetUSDPerHour+rounding {
@@ -231,10 +231,10 @@ func (m *mixer) refuse(c Candidate) string {
 	return ""
 }
 
-// overShare says which share the spot nodes of these terms exceed, or would with one more; empty: none. One more comes
+// overShare says which share the spot nodes of such an offer exceed, or would with one more; empty: none. One more comes
 // beside those that are leaving.
-func (m *mixer) overShare(t Terms, more bool) string {
-	if t.OnDemand {
+func (m *mixer) overShare(o Offer, more bool) string {
+	if o.OnDemand {
 		return ""
 	}
 	for _, s := range []struct {
@@ -244,9 +244,9 @@ func (m *mixer) overShare(t Terms, more bool) string {
 		name  string
 		of    string
 	}{
-		{m.RegionShare, regionKey(t), m.crowd.count[regionKey(t)], "max_share_per_region", "region " + t.Region},
-		{m.ZoneShare, zoneKey(t), m.crowd.count[zoneKey(t)], "max_share_per_zone", "zone " + t.Zone},
-		{m.OfferingShare, offeringKey(t), m.byOffering[t.Offering], "max_share_per_offering", "offering " + t.Offering},
+		{m.RegionShare, regionKey(o), m.crowd.count[regionKey(o)], "max_share_per_region", "region " + o.Region},
+		{m.ZoneShare, zoneKey(o), m.crowd.count[zoneKey(o)], "max_share_per_zone", "zone " + o.Zone},
+		{m.OfferingShare, offeringKey(o), m.byOffering[o.Offering], "max_share_per_offering", "offering " + o.Offering},
 	} {
 		if more {
 			s.have += m.leaving[s.key] + 1
@@ -260,7 +260,7 @@ func (m *mixer) overShare(t Terms, more bool) string {
 
 // why says why the best candidate is it, before it is bought.
 func (m *mixer) why(best Candidate) string {
-	text := fmt.Sprintf("%s is the best at %s", best.Offering, m.crowd.explain(m.Costs, best.Terms, m.Nodes))
+	text := fmt.Sprintf("%s is the best at %s", best.Offering, m.crowd.explain(m.Costs, best.Offer, m.Nodes))
 	if !best.OnDemand {
 		return text
 	}
@@ -281,7 +281,7 @@ func (m *mixer) whyNot(best Candidate, interest func(Candidate) bool) string {
 		reason := m.refuse(c)
 		if reason == "" {
 			reason = fmt.Sprintf("costs %s; %s %.4g",
-				m.crowd.explain(m.Costs, c.Terms, m.Nodes), best.Offering, m.effective(best.Terms))
+				m.crowd.explain(m.Costs, c.Offer, m.Nodes), best.Offering, m.effective(best.Offer))
 		}
 		reasons = append(reasons, c.Offering+" "+reason)
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Terms are what a node of an offering costs and risks.
-type Terms struct {
+// Offer is what a node of an offering costs and risks.
+type Offer struct {
 	Offering        string
 	Region          string
 	Zone            string // within the region
@@ -20,12 +20,12 @@ type Terms struct {
 
 // hazard is the rate of interruptions of both causes, per hour: capacity that is wanted back, and a price above the
 // maximum. A probability p within an hour is the rate -ln(1-p).
-func (t Terms) hazard() float64 {
-	if t.OnDemand {
+func (o Offer) hazard() float64 {
+	if o.OnDemand {
 		return 0
 	}
 	const most = 0.999 // else the rate is infinite
-	return t.HazardPerHour - math.Log1p(-min(max(t.Outbid, 0), most))
+	return o.HazardPerHour - math.Log1p(-min(max(o.Outbid, 0), most))
 }
 
 // Costs are what interruptions cost a pool.
@@ -41,18 +41,18 @@ type Costs struct {
 // interruption is what one interruption of a node costs, in $.
 //
 // Example: 6 min and 3 min at 3 $/h are 0.45 $.
-func (c Costs) interruption(t Terms) float64 {
+func (c Costs) interruption(o Offer) float64 {
 	price := c.RecoveryUSDPerHour
 	if price == 0 {
-		price = t.PriceUSDPerHour
+		price = o.PriceUSDPerHour
 	}
 	return (c.Changeover + c.LostWork).Hours() * price
 }
 
 // outages is how often per hour a place in the pool loses its node and its offering at once, when it is up for 1/hazard
 // and then out for Outage, again and again. Example: 0.44/h and 2 h are 0.44/(1+0.88) = 0.23.
-func (c Costs) outages(t Terms) float64 {
-	h := t.hazard()
+func (c Costs) outages(o Offer) float64 {
+	h := o.hazard()
 	return h / (1 + h*c.Outage.Hours())
 }
 
@@ -100,45 +100,45 @@ type circle struct {
 	more float64
 }
 
-func circles(t Terms) [4]circle {
+func circles(o Offer) [4]circle {
 	return [4]circle{
 		{"", otherType},
-		{"type\x00" + t.Type, otherRegion - otherType},
-		{"region\x00" + t.Type + "\x00" + t.Region, sameRegion - otherRegion},
-		{"market\x00" + t.Type + "\x00" + t.Region + "\x00" + t.Zone, sameMarket - sameRegion},
+		{"type\x00" + o.Type, otherRegion - otherType},
+		{"region\x00" + o.Type + "\x00" + o.Region, sameRegion - otherRegion},
+		{"market\x00" + o.Type + "\x00" + o.Region + "\x00" + o.Zone, sameMarket - sameRegion},
 	}
 }
 
-func regionKey(t Terms) string { return "in\x00" + t.Region }
+func regionKey(o Offer) string { return "in\x00" + o.Region }
 
-func offeringKey(t Terms) string { return "of\x00" + t.Offering }
+func offeringKey(o Offer) string { return "of\x00" + o.Offering }
 
-func zoneKey(t Terms) string { return "in\x00" + t.Region + "\x00" + t.Zone }
+func zoneKey(o Offer) string { return "in\x00" + o.Region + "\x00" + o.Zone }
 
 // add counts a node n times; -1 takes it away.
-func (w *crowd) add(c Costs, t Terms, n int) {
-	if t.OnDemand {
+func (w *crowd) add(c Costs, o Offer, n int) {
+	if o.OnDemand {
 		return
 	}
-	e := math.Sqrt(c.outages(t))
-	for _, k := range circles(t) {
+	e := math.Sqrt(c.outages(o))
+	for _, k := range circles(o) {
 		w.rate[k.key] += float64(n) * e
 	}
-	w.count[regionKey(t)] += n
-	w.count[zoneKey(t)] += n
+	w.count[regionKey(o)] += n
+	w.count[zoneKey(o)] += n
 }
 
 // joint is what one more node adds to the cost of losses that come together, in $/h, in a pool of that many nodes.
-func (w *crowd) joint(c Costs, t Terms, nodes int) float64 {
-	if t.OnDemand || nodes == 0 {
+func (w *crowd) joint(c Costs, o Offer, nodes int) float64 {
+	if o.OnDemand || nodes == 0 {
 		return 0
 	}
 	rate := 0.0
-	for _, k := range circles(t) {
+	for _, k := range circles(o) {
 		rate += k.more * w.rate[k.key]
 	}
 	premium := max(0, c.PremiumUSDPerHour) * c.Outage.Hours()
-	return max(0, 2*premium*math.Sqrt(c.outages(t))*rate/float64(nodes))
+	return max(0, 2*premium*math.Sqrt(c.outages(o))*rate/float64(nodes))
 }
 
 // effective is what one more node costs per hour with all that it risks.
@@ -146,19 +146,19 @@ func (w *crowd) joint(c Costs, t Terms, nodes int) float64 {
 // Example: 0.80 $/h, 0.44 interruptions per hour at 0.45 $ each, outages of 2 h, and on-demand 2.20 $/h dearer. Alone it is
 // 0.80 + 0.44*0.45 = 0.998. As the second spot node of a market in a pool of three it adds 2 * 4.4 * 0.80 * 0.234 / 3 =
 // 0.549; as the second in another zone of the region 0.275, in another region 0.096.
-func (w *crowd) effective(c Costs, t Terms, nodes int) float64 {
-	return t.PriceUSDPerHour + t.hazard()*c.interruption(t) + w.joint(c, t, nodes)
+func (w *crowd) effective(c Costs, o Offer, nodes int) float64 {
+	return o.PriceUSDPerHour + o.hazard()*c.interruption(o) + w.joint(c, o, nodes)
 }
 
 // explain says what an effective price is made of.
-func (w *crowd) explain(c Costs, t Terms, nodes int) string {
-	if t.OnDemand {
-		return fmt.Sprintf("%.4g $/h on demand", t.PriceUSDPerHour)
+func (w *crowd) explain(c Costs, o Offer, nodes int) string {
+	if o.OnDemand {
+		return fmt.Sprintf("%.4g $/h on demand", o.PriceUSDPerHour)
 	}
-	text := fmt.Sprintf("%.4g $/h, which counts as %.4g with %.3g interruptions an hour of %.3g $", t.PriceUSDPerHour,
-		w.effective(c, t, nodes), t.hazard(), c.interruption(t))
-	if region := w.count[regionKey(t)]; region > 0 {
-		text += fmt.Sprintf(" and %d spot nodes in %s, %d of them in %s", region, t.Region, w.count[zoneKey(t)], t.Zone)
+	text := fmt.Sprintf("%.4g $/h, which counts as %.4g with %.3g interruptions an hour of %.3g $", o.PriceUSDPerHour,
+		w.effective(c, o, nodes), o.hazard(), c.interruption(o))
+	if region := w.count[regionKey(o)]; region > 0 {
+		text += fmt.Sprintf(" and %d spot nodes in %s, %d of them in %s", region, o.Region, w.count[zoneKey(o)], o.Zone)
 	}
 	return text
 }

@@ -17,7 +17,7 @@ const (
 // moved before that happens, whatever it costs: it is lost otherwise, as likely as not.
 const outbidLikely = 0.5
 
-func (t Terms) outbid() bool { return !t.OnDemand && t.Outbid >= outbidLikely }
+func (o Offer) outbid() bool { return !o.OnDemand && o.Outbid >= outbidLikely }
 
 // Exit is a node that a pool is best rid of.
 type Exit struct {
@@ -64,10 +64,10 @@ func (m *mixer) worst(may func(Node) bool) (worst Exit, found bool) {
 
 // exit is a node as one to go.
 func (m *mixer) exit(n Node) Exit {
-	over := m.overShare(n.Terms, false)
-	m.crowd.add(m.Costs, n.Terms, -1)
-	defer m.crowd.add(m.Costs, n.Terms, 1)
-	e := Exit{Node: n, EffectiveUSDPerHour: m.effective(n.Terms), Reason: "it costs " + m.crowd.explain(m.Costs, n.Terms, m.Nodes)}
+	over := m.overShare(n.Offer, false)
+	m.crowd.add(m.Costs, n.Offer, -1)
+	defer m.crowd.add(m.Costs, n.Offer, 1)
+	e := Exit{Node: n, EffectiveUSDPerHour: m.effective(n.Offer), Reason: "it costs " + m.crowd.explain(m.Costs, n.Offer, m.Nodes)}
 	switch {
 	case n.outbid():
 		e.urgency = outbid
@@ -124,12 +124,12 @@ func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) 
 // leave takes a node out of the pool, but neither off the bill nor out of what limits count: it is there until its
 // replacement is. Minus 1 undoes that.
 func (m *mixer) leave(n Node, sign int) {
-	m.count(n.Terms, -sign)
+	m.count(n.Offer, -sign)
 	m.spent += float64(sign) * n.PriceUSDPerHour
-	m.leaving[offeringKey(n.Terms)] += sign
+	m.leaving[offeringKey(n.Offer)] += sign
 	if !n.OnDemand {
-		m.leaving[regionKey(n.Terms)] += sign
-		m.leaving[zoneKey(n.Terms)] += sign
+		m.leaving[regionKey(n.Offer)] += sign
+		m.leaving[zoneKey(n.Offer)] += sign
 	}
 }
 
@@ -141,9 +141,9 @@ func (m *mixer) relocate(worst Exit) (Relocation, Candidate, bool) {
 		return Relocation{}, to, false
 	}
 	move := Relocation{From: n, To: to.Offering}
-	stay, next := m.effective(n.Terms), m.effective(to.Terms)
+	stay, next := m.effective(n.Offer), m.effective(to.Offer)
 	if worst.urgency != none {
-		move.Reason = fmt.Sprintf("%s; %s replaces it, at %s", worst.Reason, to.Offering, m.crowd.explain(m.Costs, to.Terms, m.Nodes))
+		move.Reason = fmt.Sprintf("%s; %s replaces it, at %s", worst.Reason, to.Offering, m.crowd.explain(m.Costs, to.Offer, m.Nodes))
 		return move, to, true
 	}
 	recovery := m.RecoveryUSDPerHour
@@ -156,7 +156,7 @@ func (m *mixer) relocate(worst Exit) (Relocation, Candidate, bool) {
 		return Relocation{}, to, false
 	}
 	move.Reason = fmt.Sprintf("%s costs %s; %s costs %s: a move saves %.3g $ in %v and costs %.3g",
-		n.ID, m.crowd.explain(m.Costs, n.Terms, m.Nodes), to.Offering, m.crowd.explain(m.Costs, to.Terms, m.Nodes),
+		n.ID, m.crowd.explain(m.Costs, n.Offer, m.Nodes), to.Offering, m.crowd.explain(m.Costs, to.Offer, m.Nodes),
 		saving*m.Horizon.Hours(), m.Horizon, cost)
 	return move, to, true
 }

@@ -15,7 +15,7 @@ import (
 
 func drawCandidate(t *rapid.T, name string) Candidate {
 	region := rapid.SampledFrom([]string{"west", "east", "north"}).Draw(t, "region")
-	c := Candidate{Terms: Terms{
+	c := Candidate{Offer: Offer{
 		Offering: name, Region: region, Zone: region + rapid.SampledFrom([]string{"-a", "-b"}).Draw(t, "zone"),
 		Type: rapid.SampledFrom([]string{"v100", "v100", "k80"}).Draw(t, "type"), OnDemand: rapid.IntRange(0, 3).Draw(t, "kind") == 0,
 	}}
@@ -65,7 +65,7 @@ func drawPool(t *rapid.T) (Request, []Candidate) {
 }
 
 // usage is what a pool uses of its limits.
-func usage(nodes []Terms) (spent float64, by map[string]int, onDemand int) {
+func usage(nodes []Offer) (spent float64, by map[string]int, onDemand int) {
 	by = map[string]int{}
 	for _, n := range nodes {
 		spent += n.PriceUSDPerHour
@@ -81,16 +81,16 @@ func usage(nodes []Terms) (spent float64, by map[string]int, onDemand int) {
 	return spent, by, onDemand
 }
 
-func termsOf(nodes []Node) []Terms {
-	var out []Terms
+func offersOf(nodes []Node) []Offer {
+	var out []Offer
 	for _, n := range nodes {
-		out = append(out, n.Terms)
+		out = append(out, n.Offer)
 	}
 	return out
 }
 
 // within fails where after exceeds a limit that before did not, or exceeds it more.
-func within(t *rapid.T, r Request, candidates []Candidate, before, after []Terms) {
+func within(t *rapid.T, r Request, candidates []Candidate, before, after []Offer) {
 	wasSpent, was, _ := usage(before)
 	spent, is, _ := usage(after)
 	if r.BudgetUSDPerHour > 0 {
@@ -116,13 +116,13 @@ func find(candidates []Candidate, name string) Candidate {
 	return candidates[slices.IndexFunc(candidates, func(c Candidate) bool { return c.Offering == name })]
 }
 
-func bought(t *rapid.T, candidates []Candidate, p Plan) []Terms {
-	var out []Terms
+func bought(t *rapid.T, candidates []Candidate, p Plan) []Offer {
+	var out []Offer
 	for _, k := range p.Picks {
 		c := find(candidates, k.Offering)
 		must.Eq(t, "", c.Unusable, must.Sprint("buys what cannot be had"))
 		must.True(t, c.OnDemand || c.Outbid < 0.5, must.Sprint("buys what is about to be outbid"))
-		out = append(out, c.Terms)
+		out = append(out, c.Offer)
 	}
 	return out
 }
@@ -146,7 +146,7 @@ func TestMix_promises(t *testing.T) {
 		other, shuffled := shuffle(r, candidates, rapid.Uint64().Draw(t, "seed"))
 		must.Eq(t, p, Mix(other, shuffled), must.Sprint("order matters"))
 
-		before := termsOf(r.Held)
+		before := offersOf(r.Held)
 		after := append(slices.Clone(before), bought(t, candidates, p)...)
 		within(t, r, candidates, before, after)
 		_, _, had := usage(before)
@@ -169,7 +169,7 @@ func TestMix_promises(t *testing.T) {
 		if p.Missing > 0 { // then one more of anything breaks a limit
 			r.Held = nil
 			for i, n := range after {
-				r.Held = append(r.Held, Node{ID: fmt.Sprint(i), Terms: n})
+				r.Held = append(r.Held, Node{ID: fmt.Sprint(i), Offer: n})
 			}
 			must.SliceEmpty(t, Mix(r, candidates).Picks, must.Sprint("leaves nodes missing that could be had"))
 		}
@@ -228,8 +228,8 @@ func TestRelocate_promises(t *testing.T) {
 			m := moves[0]
 			to := find(candidates, m.To)
 			must.Eq(t, "", to.Unusable)
-			next := Node{ID: fmt.Sprintf("new%02d", round), Terms: to.Terms, Age: time.Second}
-			within(t, r, candidates, termsOf(r.Held), append(termsOf(r.Held), to.Terms))
+			next := Node{ID: fmt.Sprintf("new%02d", round), Offer: to.Offer, Age: time.Second}
+			within(t, r, candidates, offersOf(r.Held), append(offersOf(r.Held), to.Offer))
 			// The node that was to be replaced goes when the replacement is there, or one that costs more or must go, which
 			// could not be replaced itself or was the last on-demand node. The replacement never does.
 			r.Held = append(slices.Clone(r.Held), next)
@@ -246,7 +246,7 @@ func TestRelocate_promises(t *testing.T) {
 }
 
 // total is what a pool costs per hour by the model: prices, interruptions, and losses that come together.
-func total(r Request, nodes []Terms) float64 {
+func total(r Request, nodes []Offer) float64 {
 	w, sum := newCrowd(), 0.0
 	for _, n := range nodes {
 		sum += w.effective(r.Costs, n, r.Nodes)
@@ -269,19 +269,19 @@ func TestMix_nearOptimal(t *testing.T) {
 		}
 		candidates = append(candidates, onDemand("od", 3))
 		r := Request{Nodes: 1 + rng.IntN(6), Costs: testCosts()}
-		var nodes []Terms
+		var nodes []Offer
 		for _, k := range Mix(r, candidates).Picks {
-			nodes = append(nodes, find(candidates, k.Offering).Terms)
+			nodes = append(nodes, find(candidates, k.Offering).Offer)
 		}
 		best := math.Inf(1)
-		var try func(from int, nodes []Terms)
-		try = func(from int, nodes []Terms) {
+		var try func(from int, nodes []Offer)
+		try = func(from int, nodes []Offer) {
 			if len(nodes) == r.Nodes {
 				best = min(best, total(r, nodes))
 				return
 			}
 			for i := from; i < len(candidates); i++ {
-				try(i, append(nodes[:len(nodes):len(nodes)], candidates[i].Terms))
+				try(i, append(nodes[:len(nodes):len(nodes)], candidates[i].Offer))
 			}
 		}
 		try(0, nil)

@@ -20,11 +20,11 @@ func testCosts() Costs {
 }
 
 func spot(name, region, zone string, price, hazard float64) Candidate {
-	return Candidate{Terms: Terms{Offering: name, Region: region, Zone: zone, Type: "v100", PriceUSDPerHour: price, HazardPerHour: hazard}}
+	return Candidate{Offer: Offer{Offering: name, Region: region, Zone: zone, Type: "v100", PriceUSDPerHour: price, HazardPerHour: hazard}}
 }
 
 func onDemand(name string, price float64) Candidate {
-	return Candidate{Terms: Terms{Offering: name, Region: "east", Zone: "east-a", Type: "v100", OnDemand: true, PriceUSDPerHour: price}}
+	return Candidate{Offer: Offer{Offering: name, Region: "east", Zone: "east-a", Type: "v100", OnDemand: true, PriceUSDPerHour: price}}
 }
 
 func unusable(c Candidate, why string) Candidate {
@@ -45,7 +45,7 @@ func bidden(c Candidate, p float64) Candidate {
 
 // held is an hour-old node, number n of an offering.
 func held(c Candidate, n int, change ...func(*Node)) Node {
-	out := Node{ID: fmt.Sprintf("%s-%d", c.Offering, n), Terms: c.Terms, Age: time.Hour}
+	out := Node{ID: fmt.Sprintf("%s-%d", c.Offering, n), Offer: c.Offer, Age: time.Hour}
 	for _, f := range change {
 		f(&out)
 	}
@@ -63,13 +63,13 @@ func near(t *testing.T, want, got float64) {
 func TestEffective(t *testing.T) {
 	c := testCosts()
 	west := spot("west", "west", "west-a", 0.80, 0.44)
-	near(t, 0.45, c.interruption(west.Terms))
-	near(t, 0.2340, c.outages(west.Terms)) // 0.44 / (1 + 0.44*2)
+	near(t, 0.45, c.interruption(west.Offer))
+	near(t, 0.2340, c.outages(west.Offer)) // 0.44 / (1 + 0.44*2)
 
 	w := newCrowd()
-	near(t, 0.998, w.effective(c, west.Terms, 3)) // 0.80 + 0.44*0.45
-	near(t, 3, w.effective(c, onDemand("od", 3).Terms, 3))
-	w.add(c, west.Terms, 1)
+	near(t, 0.998, w.effective(c, west.Offer, 3)) // 0.80 + 0.44*0.45
+	near(t, 3, w.effective(c, onDemand("od", 3).Offer, 3))
+	w.add(c, west.Offer, 1)
 	for _, x := range []struct {
 		second      Candidate
 		correlation float64
@@ -77,21 +77,21 @@ func TestEffective(t *testing.T) {
 		{west, 0.80},
 		{spot("w2", "west", "west-b", 0.80, 0.44), 0.40},
 		{spot("e", "east", "east-a", 0.80, 0.44), 0.14},
-		{Candidate{Terms: Terms{Region: "west", Zone: "west-a", Type: "k80", PriceUSDPerHour: 0.80, HazardPerHour: 0.44}}, 0.09},
+		{Candidate{Offer: Offer{Region: "west", Zone: "west-a", Type: "k80", PriceUSDPerHour: 0.80, HazardPerHour: 0.44}}, 0.09},
 	} {
-		near(t, 0.998+2*4.4*x.correlation*0.2340/3, w.effective(c, x.second.Terms, 3))
+		near(t, 0.998+2*4.4*x.correlation*0.2340/3, w.effective(c, x.second.Offer, 3))
 	}
-	near(t, 3, w.effective(c, onDemand("od", 3).Terms, 3))
-	w.add(c, west.Terms, -1)
-	near(t, 0.998, w.effective(c, west.Terms, 3))
+	near(t, 3, w.effective(c, onDemand("od", 3).Offer, 3))
+	w.add(c, west.Offer, -1)
+	near(t, 0.998, w.effective(c, west.Offer, 3))
 
 	// Without a recovery price the node's own counts; what may be outbid with 50 % within the hour risks ln 2 more.
 	c.RecoveryUSDPerHour = 0
-	near(t, 0.15*0.80, c.interruption(west.Terms))
+	near(t, 0.15*0.80, c.interruption(west.Offer))
 	west.Outbid = 0.5
-	near(t, 0.80+(0.44+math.Ln2)*0.12, w.effective(c, west.Terms, 3))
+	near(t, 0.80+(0.44+math.Ln2)*0.12, w.effective(c, west.Offer, 3))
 	west.Outbid = 1
-	must.False(t, math.IsInf(w.effective(c, west.Terms, 3), 0))
+	must.False(t, math.IsInf(w.effective(c, west.Offer, 3), 0))
 }
 
 func TestRequest_OnDemand(t *testing.T) {

@@ -214,19 +214,19 @@ func (d *decision) fill() (short string) {
 func (d *decision) request() allocate.Request {
 	r := allocate.Request{Nodes: d.Desired, Limits: d.Limits, Costs: d.Costs}
 	for _, n := range d.staying {
-		r.Held = append(r.Held, allocate.Node{ID: n.ID, Age: d.Now.Sub(n.LaunchedAt), Terms: allocate.Terms{
+		r.Held = append(r.Held, allocate.Node{ID: n.ID, Age: d.Now.Sub(n.LaunchedAt), Offer: allocate.Offer{
 			Offering: n.Offering, Region: n.Region, Zone: n.Zone, Type: n.Type, OnDemand: n.Kind == cloud.OnDemand,
 			PriceUSDPerHour: n.PriceUSDPerHour, HazardPerHour: n.HazardPerHour, Outbid: n.Outbid,
 		}})
 	}
 	for _, p := range d.pending {
-		r.Held = append(r.Held, allocate.Node{Terms: p.terms()})
+		r.Held = append(r.Held, allocate.Node{Offer: p.offer()})
 	}
 	return r
 }
 
-func (c Choice) terms() allocate.Terms {
-	return allocate.Terms{
+func (c Choice) offer() allocate.Offer {
+	return allocate.Offer{
 		Offering: c.Name, Region: c.Region, Zone: c.Zone, Type: c.Type, OnDemand: c.Kind == cloud.OnDemand,
 		PriceUSDPerHour: c.PriceUSDPerHour, HazardPerHour: c.HazardPerHour, Outbid: c.Outbid,
 	}
@@ -236,7 +236,7 @@ func (c Choice) terms() allocate.Terms {
 func (d *decision) candidates() []allocate.Candidate {
 	out := make([]allocate.Candidate, 0, len(d.Choices))
 	for _, c := range d.Choices {
-		candidate := allocate.Candidate{Terms: c.terms(), MaxNodes: c.MaxNodes}
+		candidate := allocate.Candidate{Offer: c.offer(), MaxNodes: c.MaxNodes}
 		switch {
 		case !c.Available:
 			candidate.Unusable = "is not available"

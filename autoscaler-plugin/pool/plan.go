@@ -88,7 +88,7 @@ func newPlan(c Config, v View) Plan {
 		plan.Offerings = append(plan.Offerings, OfferingReport{
 			Offering: choice.Name, Kind: string(choice.Kind), Region: choice.Region, Zone: choice.Zone,
 			PriceUSDPerHour: choice.PriceUSDPerHour, MaxPriceUSDPerHour: choice.Bid, HazardPerHour: choice.HazardPerHour,
-			EffectiveUSDPerHour: allocate.Effective(r, candidate.Terms), Unusable: candidate.Unusable,
+			EffectiveUSDPerHour: allocate.Effective(r, candidate.Offer), Unusable: candidate.Unusable,
 		})
 	}
 	decision := Decide(c, v)
