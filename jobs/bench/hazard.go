@@ -17,7 +17,7 @@ import (
 var hazardHorizons = [...]time.Duration{30 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour}
 
 // hazardModels are what is compared, the first being the baseline.
-var hazardModels = [...]string{"constant", "constant per zone", "Weibull", "book"}
+var hazardModels = [...]string{"constant", "constant in hindsight", "constant per zone", "Weibull", "book"}
 
 // hazardScore sums the losses of the models at one horizon.
 type hazardScore struct {
@@ -81,9 +81,10 @@ func hazardSection(w io.Writer, data string) error {
 		}
 	}
 	p, test := hazard.Defaults(), sets[1]
+	_, rate := hazardLifetimes(sets[0].traces)
 	_, _ = fmt.Fprintf(w, "\nhazard.Defaults, fitted on %s but for the weights of region and type, 10: %+v\nscored on %s, from an empty book\n",
 		sets[0].name, p, test.name)
-	s, err := replayHazard(p, 1/p.Base.Mean().Hours(), test.keys, test.traces)
+	s, err := replayHazard(p, rate, test.keys, test.traces)
 	if err != nil {
 		return err
 	}
@@ -122,22 +123,11 @@ func readZoneTraces(dir string) ([]market.Key, []market.Trace, error) {
 // tuneHazard fits the base to the up-times, and the other parameters one after another, twice, to the log loss of a
 // replay. With one region there is nothing to tell a region from the base by: its weight stays.
 func tuneHazard(keys []market.Key, traces []market.Trace) (hazard.Params, float64, error) {
-	var all []hazard.Lifetime
-	var events, hours float64
-	for _, t := range traces {
-		for _, l := range hazard.Lifetimes(t) {
-			all = append(all, l)
-			hours += l.Duration.Hours()
-			if !l.Censored {
-				events++
-			}
-		}
-	}
+	all, rate := hazardLifetimes(traces)
 	base, err := hazard.FitWeibull(all)
 	if err != nil {
 		return hazard.Params{}, 0, err
 	}
-	rate := events / hours
 	p := hazard.Params{Base: base, RegionWeight: 10, TypeWeight: 10, ZoneWeight: 10, Memory: 2 * time.Hour}
 	s, err := replayHazard(p, rate, keys, traces)
 	if err != nil {
@@ -183,6 +173,22 @@ func tuneHazard(keys []market.Key, traces []market.Trace) (hazard.Params, float6
 	return p, rate, nil
 }
 
+// hazardLifetimes are the up-times of traces, and their interruptions per hour.
+func hazardLifetimes(traces []market.Trace) ([]hazard.Lifetime, float64) {
+	var all []hazard.Lifetime
+	var events, hours float64
+	for _, t := range traces {
+		for _, l := range hazard.Lifetimes(t) {
+			all = append(all, l)
+			hours += l.Duration.Hours()
+			if !l.Censored {
+				events++
+			}
+		}
+	}
+	return all, events / hours
+}
+
 // replayHazard holds an instance in each zone whenever it is up, asks for one every half hour where it is not, and scores what
 // the models say every half hour, knowing only what was before. Instances of which the start is not known are left out.
 func replayHazard(p hazard.Params, rate float64, keys []market.Key, traces []market.Trace) (hazardScores, error) {
@@ -192,6 +198,7 @@ func replayHazard(p hazard.Params, rate float64, keys []market.Key, traces []mar
 		return s, err
 	}
 	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	_, hindsight := hazardLifetimes(traces)
 	tick := traces[0].Tick
 	every := max(1, int((30*time.Minute+tick/2)/tick))
 	born := make([]int, len(traces)) // tick at which the present instance began; -1: none
@@ -243,7 +250,7 @@ func replayHazard(p hazard.Params, rate float64, keys []market.Key, traces []mar
 				up := !changes || next > time.Duration(end)*tick
 				perZone := (p.ZoneWeight + events[i]) / (p.ZoneWeight/rate + hours[i])
 				s.add(h, up, [len(hazardModels)]float64{
-					math.Exp(-rate * ahead.Hours()), math.Exp(-perZone * ahead.Hours()),
+					math.Exp(-rate * ahead.Hours()), math.Exp(-hindsight * ahead.Hours()), math.Exp(-perZone * ahead.Hours()),
 					p.Base.SurvivalFrom(age, ahead), book.Survival(keys[i], age, ahead, now),
 				})
 			}
