@@ -41,7 +41,7 @@ func costInputs() *inputs {
 		{name: "mtbf", kind: kindDuration, usage: "mean time between interruptions of a spot node, instead of interruptions"},
 		{name: "recovery-hours", kind: kindNumber, usage: "hours of each node that an interruption costs; without it they are " +
 			"computed: restart-hours + (1 - notice-success) × (interval / 2 + lag)"},
-		{name: "restart-hours", kind: kindNumber, usage: "part of them that does not depend on the interval: start, restore (default 0)"},
+		{name: "restart-hours", kind: kindNumber, usage: "the part of them that no interval changes: start, restore (default 0)"},
 		{name: "recovery-on-spot", kind: kindBool, usage: "buy the recovery at the spot price, not on demand"},
 		{name: "notice-success", kind: kindNumber, usage: "probability that a final checkpoint is durable in time, 0 to 1 (default 0)"},
 		{name: "lag", kind: kindDuration, usage: "from making a checkpoint until it is durable (default 0s)"},
@@ -136,6 +136,7 @@ Exit codes: 0 done, 1 the file could not be read, 2 wrong usage, faulty figures 
 	in.addTo(cmd.Flags())
 	cmd.Flags().StringVar(&file, "file", "", "HCL file with figures")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(costReport())
 	return cmd
 }
 
@@ -189,7 +190,8 @@ func (in *inputs) costJob() (costJob, error) {
 	job := costJob{
 		prices: cost.Prices{
 			Currency: in.find("currency").text, OnDemand: in.number("on-demand-price"),
-			Storage: in.number("storage-price"), Writes: in.number("write-price"), Reads: in.number("read-price"), Egress: in.number("egress-price"),
+			Storage: in.number("storage-price"), Egress: in.number("egress-price"),
+			Writes: in.number("write-price"), Reads: in.number("read-price"),
 		},
 		measures: cost.Measures{
 			StorageSaving: in.number("storage-saving"), RunHours: in.number("run-hours"), SplitHours: in.number("split-hours"),
