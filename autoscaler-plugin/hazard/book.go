@@ -83,15 +83,16 @@ func (b Book) Validate() error {
 	faults := []error{b.Params.Validate()}
 	for i, r := range b.Records {
 		if i > 0 && b.Records[i-1].Key.Compare(r.Key) >= 0 {
-			faults = append(faults, fmt.Errorf("records[%d]: %s is not after %s; order them by key, each once", i, r.Key, b.Records[i-1].Key))
+			faults = append(faults, fmt.Errorf("records[%d]: %s is not after %s; order them by key, each once",
+				i, r.Key, b.Records[i-1].Key))
 		}
 		if !(r.Prior > 0) || math.IsInf(r.Prior, 1) {
 			faults = append(faults, fmt.Errorf("records[%d].prior: %v must be a number above 0", i, r.Prior))
 		}
 		for _, v := range []float64{r.Interruptions, r.Expected, r.Trouble} {
 			if !(v >= 0) || math.IsInf(v, 1) {
-				faults = append(faults, fmt.Errorf("records[%d]: interruptions %v, expected %v and trouble %v must be numbers from 0",
-					i, r.Interruptions, r.Expected, r.Trouble))
+				faults = append(faults, fmt.Errorf(
+					"records[%d]: interruptions %v, expected %v and trouble %v must be numbers from 0", i, r.Interruptions, r.Expected, r.Trouble))
 				break
 			}
 		}
@@ -123,7 +124,8 @@ type Event struct {
 }
 
 // Observe returns the book with an event added. Events need not be ordered by time, but trouble older than what is
-// known of the offering counts as if it were as young. The error names what is wrong with the event; the book then is as before.
+// known of the offering counts as if it were as young. The error names what is wrong with the event; the book then is as
+// before.
 func (b Book) Observe(e Event) (Book, error) {
 	var faults []error
 	if e.Key == (market.Key{}) {

@@ -23,7 +23,9 @@ var (
 
 // plain expects one interruption an hour whatever the age, and knows no trouble.
 func plain(t *testing.T) Book {
-	b, err := NewBook(Params{Base: Weibull{Shape: 1, Scale: time.Hour}, RegionWeight: 10, TypeWeight: 5, ZoneWeight: 2, Memory: time.Hour})
+	b, err := NewBook(Params{
+		Base: Weibull{Shape: 1, Scale: time.Hour}, RegionWeight: 10, TypeWeight: 5, ZoneWeight: 2, Memory: time.Hour,
+	})
 	must.NoError(t, err)
 	return b
 }
@@ -253,7 +255,9 @@ func TestBook_Validate(t *testing.T) {
 	must.NoError(t, observe(t, b, Event{At: noon, Key: west2, Kind: Refused}).Validate())
 	b.Records = []Record{{Key: west2, Prior: 1}, {Key: west2, Prior: -1, Expected: math.NaN()}}
 	b.Params.Memory = -1
-	for _, want := range []string{"memory: -1ns", "records[1]: us-west-2a/p3.2xlarge is not after", "records[1].prior: -1", "expected NaN"} {
+	for _, want := range []string{
+		"memory: -1ns", "records[1]: us-west-2a/p3.2xlarge is not after", "records[1].prior: -1", "expected NaN",
+	} {
 		must.ErrorContains(t, b.Validate(), want)
 	}
 }

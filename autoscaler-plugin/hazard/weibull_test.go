@@ -59,7 +59,9 @@ func TestWeibull_consistent(t *testing.T) {
 }
 
 func TestWeibull_Validate(t *testing.T) {
-	for _, w := range []Weibull{{}, {Shape: -1, Scale: 1}, {Shape: math.NaN(), Scale: 1}, {Shape: math.Inf(1), Scale: 1}, {Shape: 1}} {
+	for _, w := range []Weibull{
+		{}, {Shape: 1}, {Shape: -1, Scale: 1}, {Shape: math.NaN(), Scale: 1}, {Shape: math.Inf(1), Scale: 1},
+	} {
 		must.Error(t, w.Validate(), must.Sprint(w))
 	}
 }

@@ -62,7 +62,8 @@ func (c Capacity) Validate() error {
 		between(at+".up_shape", z.UpShape, 0.2, 20, "; recorded zones have 0.5 to 0.9")
 		between(at+".down_shape", z.DownShape, 0.2, 20, "; recorded zones have 0.7")
 		if z.PriceMove < 0 || !(z.PriceStep >= 0 && z.PriceStep < 1) {
-			f.add("%s: a price that moves every %v by %v; both are at least 0, and a step is less than 1", at, z.PriceMove, z.PriceStep)
+			f.add("%s: a price that moves every %v by %v; both are at least 0, and a step is less than 1",
+				at, z.PriceMove, z.PriceStep)
 		}
 	}
 	return f.err("capacity")

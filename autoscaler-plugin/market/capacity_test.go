@@ -130,7 +130,9 @@ func TestNewCapacity_prices(t *testing.T) {
 
 func TestCapacity_Validate(t *testing.T) {
 	err := Capacity{Regional: -1, Zones: []ZoneCapacity{{UpShape: math.NaN(), DownShape: 1, PriceMove: -1}}}.Validate()
-	for _, want := range []string{"regional: -1", "zones[0].up_mean: 0", "zones[0].price: 0", "up_shape: NaN", "moves every -1ns"} {
+	for _, want := range []string{
+		"regional: -1", "zones[0].up_mean: 0", "zones[0].price: 0", "up_shape: NaN", "moves every -1ns",
+	} {
 		must.ErrorContains(t, err, want)
 	}
 	must.ErrorContains(t, Capacity{}.Validate(), "zones: none")

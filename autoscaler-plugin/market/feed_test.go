@@ -72,7 +72,9 @@ func TestFeeds(t *testing.T) {
 		},
 		"merge none": {Merge(), ""},
 		"priced": {
-			Priced(Merge(ticks("1101").Feed(nan), ticks("1").Feed(nan)), Merge(steps(5, 5, 6, 7).Feed(day), steps(nan, 1).Feed(day))),
+			Priced(
+				Merge(ticks("1101").Feed(nan), ticks("1").Feed(nan)),
+				Merge(steps(5, 5, 6, 7).Feed(day), steps(nan, 1).Feed(day))),
 			"0:0+5 0:1-NaN 1:1+1 2:0-5 2:0-6 3:0+6 3:0+7",
 		},
 	}
@@ -120,7 +122,9 @@ func TestSeries_Validate(t *testing.T) {
 	s.Points[3].At = day
 	s.End = day.Add(-hours(1))
 	err := s.Validate()
-	for _, want := range []string{"points[0]: -1", "points[1]: +Inf", "points[2]: 2026-01-01T01:00:00Z is there twice", "points[3]", "end:"} {
+	for _, want := range []string{
+		"points[0]: -1", "points[1]: +Inf", "points[2]: 2026-01-01T01:00:00Z is there twice", "points[3]", "end:",
+	} {
 		must.ErrorContains(t, err, want)
 	}
 }

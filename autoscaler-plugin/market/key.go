@@ -67,5 +67,6 @@ func Match(want, have []Key) ([]int, error) {
 
 func (k Key) matches(other Key) bool {
 	same := func(a, b string) bool { return a == "" || b == "" || a == b }
-	return same(k.Provider, other.Provider) && same(k.Region, other.Region) && same(k.Zone, other.Zone) && same(k.Type, other.Type)
+	return same(k.Provider, other.Provider) && same(k.Region, other.Region) &&
+		same(k.Zone, other.Zone) && same(k.Type, other.Type)
 }

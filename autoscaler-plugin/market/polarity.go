@@ -12,9 +12,10 @@ type Polarity int
 
 // Polarities.
 const (
-	PolarityAsk      Polarity = iota // what metadata.available says, else 1; a file that looks inverted is refused with a *PolarityError
-	PolarityOne                      // 1 = available
-	PolarityInverted                 // 0 = available
+	// PolarityAsk takes what metadata.available says, else 1; a file that looks inverted is refused with a *PolarityError.
+	PolarityAsk      Polarity = iota
+	PolarityOne               // 1 = available
+	PolarityInverted          // 0 = available
 )
 
 // ParsePolarity reads a polarity as a user gives it: "", "available=1" or "available=0".

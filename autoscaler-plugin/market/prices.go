@@ -86,7 +86,8 @@ func ReadPrices(r io.Reader) (Prices, error) {
 	}
 	t.series()
 	if len(t.prices.Spot) == 0 && len(t.faults.told) == 0 {
-		t.faults.add("no prices for Linux, and %d for other systems; ask AWS for --product-descriptions Linux/UNIX", t.prices.Skipped)
+		t.faults.add("no prices for Linux, and %d for other systems; ask AWS for --product-descriptions Linux/UNIX",
+			t.prices.Skipped)
 	}
 	if err := t.faults.err(what); err != nil {
 		return Prices{}, err
@@ -156,7 +157,8 @@ func (t *table) readCSV(r io.Reader) error {
 		}
 	case has("timestamp", "zone", "instance_type", "price_usd_per_hour"):
 		add = func(where string, cell func(string) string) {
-			t.add(where, awsKey(cell("zone"), cell("instance_type")), cell("timestamp"), time.RFC3339, cell("price_usd_per_hour"), "")
+			key := awsKey(cell("zone"), cell("instance_type"))
+			t.add(where, key, cell("timestamp"), time.RFC3339, cell("price_usd_per_hour"), "")
 		}
 	case has("date", "region", "machine_type", "ondemand_usd_per_hour", "spot_usd_per_hour"):
 		t.dates = true
@@ -264,9 +266,11 @@ func (t *table) series() {
 	slices.SortFunc(keys, Key.Compare)
 	for _, key := range keys {
 		rows := t.order(key, t.rows[key])
-		t.prices.Spot = append(t.prices.Spot, points(key, rows, dates, end, func(r row) float64 { return r.price }))
+		spot := points(key, rows, dates, end, func(r row) float64 { return r.price })
+		t.prices.Spot = append(t.prices.Spot, spot)
 		if t.dates {
-			t.prices.OnDemand = append(t.prices.OnDemand, points(key, rows, dates, end, func(r row) float64 { return r.onDemand }))
+			onDemand := points(key, rows, dates, end, func(r row) float64 { return r.onDemand })
+			t.prices.OnDemand = append(t.prices.OnDemand, onDemand)
 		}
 	}
 }

@@ -22,11 +22,15 @@ const (
 2026-01-03T03:04:05+00:00,us-west-2a,p3.2xlarge,0.92
 `
 	historyJSON = `{"SpotPriceHistory":[
-{"AvailabilityZone":"us-west-2a","InstanceType":"p3.2xlarge","ProductDescription":"Linux/UNIX","SpotPrice":"0.920000","Timestamp":"2026-01-03T03:04:05+00:00"},
-{"AvailabilityZone":"us-west-2b","InstanceType":"p3.2xlarge","ProductDescription":"Linux/UNIX","SpotPrice":"1.000000","Timestamp":"2026-01-02T04:04:05+00:00"},
-{"AvailabilityZone":"us-west-2b","InstanceType":"p3.2xlarge","ProductDescription":"Windows","SpotPrice":"9.000000","Timestamp":"2026-01-02T04:04:05+00:00"}],"NextToken":"x"}
+{"AvailabilityZone":"us-west-2a","InstanceType":"p3.2xlarge","ProductDescription":"Linux/UNIX",
+"SpotPrice":"0.920000","Timestamp":"2026-01-03T03:04:05+00:00"},
+{"AvailabilityZone":"us-west-2b","InstanceType":"p3.2xlarge","ProductDescription":"Linux/UNIX",
+"SpotPrice":"1.000000","Timestamp":"2026-01-02T04:04:05+00:00"},
+{"AvailabilityZone":"us-west-2b","InstanceType":"p3.2xlarge","ProductDescription":"Windows",
+"SpotPrice":"9.000000","Timestamp":"2026-01-02T04:04:05+00:00"}],"NextToken":"x"}
 {"SpotPriceHistory":[
-{"AvailabilityZone":"us-west-2a","InstanceType":"p3.2xlarge","ProductDescription":"Linux/UNIX","SpotPrice":"0.918000","Timestamp":"2026-01-02T03:04:05+00:00"}]}`
+{"AvailabilityZone":"us-west-2a","InstanceType":"p3.2xlarge","ProductDescription":"Linux/UNIX",
+"SpotPrice":"0.918000","Timestamp":"2026-01-02T03:04:05+00:00"}]}`
 	historyCSV = `ProductDescription,Timestamp,SpotPrice,InstanceType,AvailabilityZone
 Linux/UNIX,2026-01-03T03:04:05Z,0.92,p3.2xlarge,us-west-2a
 Linux/UNIX,2026-01-02T04:04:05Z,1,p3.2xlarge,us-west-2b
@@ -113,8 +117,10 @@ func TestReadPrices_faults(t *testing.T) {
 				"2026-01-04T03:04:05Z,us-west-2b,p3.2xlarge,2\n" +
 				"2026-01-02T03:04:05Z,us-west-2b,p3.2xlarge,2\n",
 			[]string{
-				"line 2: price -1", `line 3: time "yesterday"`, `line 4: price "NaN"`, "line 5: no zone", "line 5: no instance type",
-				"line 6: 3 columns, the header has 4", "line 8: 2026-01-03T03:04:05Z of us-west-2b/p3.2xlarge has price 2, and 1 at line 7",
+				"line 2: price -1", `line 3: time "yesterday"`, `line 4: price "NaN"`, "line 5: no zone",
+				"line 5: no instance type",
+				"line 6: 3 columns, the header has 4",
+				"line 8: 2026-01-03T03:04:05Z of us-west-2b/p3.2xlarge has price 2, and 1 at line 7",
 				"line 10: 2026-01-02T03:04:05Z of us-west-2b/p3.2xlarge is out of order",
 			},
 		},
@@ -145,7 +151,8 @@ func (p Prices) print(w io.Writer) {
 			switch {
 			case math.IsNaN(point.Value):
 			case len(p.OnDemand) == 0:
-				_, _ = fmt.Fprintf(w, "%s,%s,%s,%v\n", point.At.Format(time.RFC3339Nano), quote(s.Key.Zone), quote(s.Key.Type), point.Value)
+				_, _ = fmt.Fprintf(w, "%s,%s,%s,%v\n", point.At.Format(time.RFC3339Nano), quote(s.Key.Zone), quote(s.Key.Type),
+					point.Value)
 			default:
 				_, _ = fmt.Fprintf(w, "%s,%s,%s,%v,%v\n", point.At.Format(time.DateOnly), quote(s.Key.Region), quote(s.Key.Type),
 					p.OnDemand[i].Points[j].Value, point.Value)

@@ -41,13 +41,22 @@ func TestOpenTrace_faults(t *testing.T) {
 			`{"metadata":{"gap_seconds":1},"data":[1,null,16,-1,"x",0]}`,
 			[]string{"data[1]: null is a gap", "data[2]: 16 is neither", "data[3]: -1", "data[4]: x"},
 		},
-		"nan":           {`{"metadata":{"gap_seconds":1},"data":[1,NaN,0]}`, []string{"data[1]: byte", "NaN and empty values are gaps"}},
-		"cut":           {`{"metadata":{"gap_seconds":1},"data":[1,1`, []string{"unexpected EOF"}},
-		"two traces":    {`{"metadata":{"gap_seconds":1},"data":[1]}{}`, []string{"something follows"}},
-		"lists":         {`{"metadata":{"gap_seconds":1},"data":[[1,0],[1,1]]}`, []string{"give one trace a file"}},
-		"data twice":    {`{"metadata":{"gap_seconds":1},"data":[1],"data":[0]}`, []string{"data: given twice"}},
-		"data first":    {`{"data":[1],"metadata":{"gap_seconds":1}}`, []string{"gap_seconds: missing before data", "metadata: must stand before data"}},
-		"available":     {`{"metadata":{"gap_seconds":-1,"available":2},"data":[1,3]}`, []string{"gap_seconds: -1", "available: 2", "data[1]: 3"}},
+		"nan": {
+			`{"metadata":{"gap_seconds":1},"data":[1,NaN,0]}`,
+			[]string{"data[1]: byte", "NaN and empty values are gaps"},
+		},
+		"cut":        {`{"metadata":{"gap_seconds":1},"data":[1,1`, []string{"unexpected EOF"}},
+		"two traces": {`{"metadata":{"gap_seconds":1},"data":[1]}{}`, []string{"something follows"}},
+		"lists":      {`{"metadata":{"gap_seconds":1},"data":[[1,0],[1,1]]}`, []string{"give one trace a file"}},
+		"data twice": {`{"metadata":{"gap_seconds":1},"data":[1],"data":[0]}`, []string{"data: given twice"}},
+		"data first": {
+			`{"data":[1],"metadata":{"gap_seconds":1}}`,
+			[]string{"gap_seconds: missing before data", "metadata: must stand before data"},
+		},
+		"available": {
+			`{"metadata":{"gap_seconds":-1,"available":2},"data":[1,3]}`,
+			[]string{"gap_seconds: -1", "available: 2", "data[1]: 3"},
+		},
 		"no ticks":      {`{"metadata":{"gap_seconds":1},"data":[]}`, []string{"data: empty"}},
 		"not an object": {`[1,0]`, []string{"must be JSON like"}},
 	}
@@ -69,7 +78,8 @@ func TestOpenTrace_faults(t *testing.T) {
 // The packaged slices of the Can't-Be-Late simulator are upside down; what is in them is asked about, unless the user or
 // the file says it.
 func TestOpenTrace_polarity(t *testing.T) {
-	const packaged = `{"generator":"random_start_time","metadata":{"gap_seconds":600,"start_time":3,"end_time":7},"data":[1,0,1,1]}`
+	const packaged = `{"generator":"random_start_time",
+		"metadata":{"gap_seconds":600,"start_time":3,"end_time":7},"data":[1,0,1,1]}`
 	_, err := ParseTrace([]byte(packaged))
 	var ask *PolarityError
 	must.True(t, errors.As(err, &ask))

@@ -68,7 +68,8 @@ func hazardSection(w io.Writer, data string) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(w, "\nfitted on %s: Weibull k=%.3f lambda=%.3f h, constant %.3f/h, weights region %g type %g zone %g, "+
+		_, _ = fmt.Fprintf(w, "\nfitted on %s: Weibull k=%.3f lambda=%.3f h, constant %.3f/h, "+
+			"weights region %g type %g zone %g, "+
 			"trouble zone %g region %g memory %v\nscored on %s, from an empty book\n", fit.name, params.Base.Shape,
 			params.Base.Scale.Hours(), rate, params.RegionWeight, params.TypeWeight, params.ZoneWeight, params.ZoneTrouble,
 			params.RegionTrouble, params.Memory, test.name)
@@ -82,7 +83,8 @@ func hazardSection(w io.Writer, data string) error {
 	}
 	p, test := hazard.Defaults(), sets[1]
 	_, rate := hazardLifetimes(sets[0].traces)
-	_, _ = fmt.Fprintf(w, "\nhazard.Defaults, fitted on %s but for the weights of region and type, 10: %+v\nscored on %s, from an empty book\n",
+	_, _ = fmt.Fprintf(w, "\nhazard.Defaults, fitted on %s but for the weights of region and type, 10: %+v\n"+
+		"scored on %s, from an empty book\n",
 		sets[0].name, p, test.name)
 	s, err := replayHazard(p, rate, test.keys, test.traces)
 	if err != nil {
@@ -283,7 +285,8 @@ func (s *hazardScores) print(w io.Writer) error {
 	_, _ = fmt.Fprintln(t, "up for\tmodel\tn\tBrier\tskill\tlog loss\tskill")
 	for i, h := range s.horizon {
 		for m, name := range hazardModels {
-			_, _ = fmt.Fprintf(t, "%v\t%s\t%d\t%.4f\t%+.1f %%\t%.4f\t%+.1f %%\n", hazardHorizons[i], name, h.n, h.brier[m]/float64(h.n),
+			_, _ = fmt.Fprintf(t, "%v\t%s\t%d\t%.4f\t%+.1f %%\t%.4f\t%+.1f %%\n", hazardHorizons[i], name, h.n,
+				h.brier[m]/float64(h.n),
 				100*(1-h.brier[m]/h.brier[0]), h.log[m]/float64(h.n), 100*(1-h.log[m]/h.log[0]))
 		}
 	}
@@ -293,7 +296,8 @@ func (s *hazardScores) print(w io.Writer) error {
 		if b.n == 0 {
 			continue
 		}
-		_, _ = fmt.Fprintf(t, "%.1f to %.1f\t%.0f\t%.3f\t%.3f\t%+.3f\n", float64(i)/10, float64(i+1)/10, b.n, b.predicted/b.n, b.up/b.n,
+		_, _ = fmt.Fprintf(t, "%.1f to %.1f\t%.0f\t%.3f\t%.3f\t%+.3f\n", float64(i)/10, float64(i+1)/10, b.n,
+			b.predicted/b.n, b.up/b.n,
 			(b.up-b.predicted)/b.n)
 		off, n = off+math.Abs(b.up-b.predicted), n+b.n
 	}
