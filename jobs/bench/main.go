@@ -20,7 +20,9 @@ type section struct {
 // sections are the tables, in the order in which they are printed.
 var sections = []section{
 	{"cost", "intervals by the cost model, and prices paid by choice of zone", costSection},
+	{"cadence", "wasted share of up-times under checkpoint schedules", cadenceSection},
 	{"hazard", "probabilities of staying up, beside a constant hazard", hazardSection},
+	{"speed", "45 days of nine zones with 1000 jobs, on one core", speedSection},
 }
 
 func main() {
