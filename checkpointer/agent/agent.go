@@ -45,6 +45,7 @@ type Agent struct {
 	regions func(ctx context.Context) ([]discovery.Store, error)
 	key     *sealed.Key // of encrypted stores
 	now     func() time.Time
+	since   time.Time // when the instance was launched, as far as is known
 	meter   *meter
 	ctx     context.Context //nolint:containedctx // the agent's life, for the watchers of the task's process
 	quit    context.CancelFunc
@@ -68,6 +69,7 @@ type Agent struct {
 	unfit    map[string]bool // URLs of stores that can never hold a replica
 	toldFew  bool            // that there are too few regions
 	lastly   time.Time       // since when only replicas are waited for
+	plan     *plan           // of an automatic interval; nil before there is one
 	held     *stage.Staged   // durable, see kept
 	repo     *repository.Repository
 	noStore  error  // why there is none
@@ -179,7 +181,7 @@ func load(conf api.AgentConfig, log hclog.Logger) (*Agent, error) {
 	return &Agent{
 		held: held, meter: &meter{now: time.Now}, conf: conf, log: log, finder: find, regions: regions, key: key, now: time.Now, changed: make(chan struct{}), state: st, retryAt: map[string]time.Time{},
 		detector: detect.New(conf.Pattern, st.Done), stage: sg, queue: queue,
-		soft: map[uint64]bool{}, unfit: map[string]bool{}, ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
+		soft: map[uint64]bool{}, unfit: map[string]bool{}, since: launched(conf), ready: st.Ready, finish: st.Finish, gone: st.Finish != nil,
 	}, nil
 }
 
@@ -241,7 +243,7 @@ func (a *Agent) event(kind api.EventKind, cp *api.Checkpoint, format string, arg
 func (a *Agent) status() *api.Status {
 	s := &api.Status{
 		Lineage: a.conf.Lineage, Resumed: a.state.Resumed, Last: a.state.Last, Durable: a.state.Durable,
-		Pending: a.pending(), PID: os.Getpid(), Replicas: a.replicas(),
+		Pending: a.pending(), PID: os.Getpid(), Replicas: a.replicas(), Cadence: a.cadence(),
 	}
 	if a.repo != nil {
 		s.Store = a.repo.URL()

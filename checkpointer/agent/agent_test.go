@@ -175,11 +175,39 @@ func TestAgent_DeadlineAndFurtherRequest(t *testing.T) {
 
 func TestAgent_IntervalAsks(t *testing.T) {
 	t.Parallel()
-	a := newNode(t, t.TempDir(), func(c *api.AgentConfig) { c.Interval = api.Duration(400 * time.Millisecond) })
+	a := newNode(t, t.TempDir(), func(c *api.AgentConfig) { c.Interval.Every = 400 * time.Millisecond })
 	a.start()
 	a.restore()
 	a.shell(`n=0; while true; do if [ -e ` + api.RequestFile + ` ]; then n=$((n+1)); echo $n > .x.tmp; mv .x.tmp step-$n; sleep 1; fi; sleep 0.05; done`)
 	a.durable(2)
+}
+
+// With an automatic interval the task is asked, the answer is measured, and the status says when the next one is due and why.
+func TestAgent_CadenceAsks(t *testing.T) {
+	t.Parallel()
+	a := newNode(t, t.TempDir(), func(c *api.AgentConfig) {
+		c.Interval.Auto, c.Cadence = true, &api.CadenceConfig{MaxInterval: api.Duration(300 * time.Millisecond)}
+	})
+	a.start()
+	a.restore()
+	a.shell(`n=0; while true; do if [ -e ` + api.RequestFile + ` ]; then n=$((n+1)); sleep 1.5; echo $n > .x.tmp; mv .x.tmp step-$n; sleep 1; fi; sleep 0.05; done`)
+	a.durable(2)
+	a.poll(10*time.Second, "the status has what was measured", func() bool {
+		s, err := a.ctl.Status(context.Background(), 0, 0)
+		must.NoError(t, err)
+		c := s.Cadence
+		return c != nil && !c.DueAt.IsZero() && c.IntervalS > 0 && strings.Contains(c.Why, "s (measured)")
+	})
+	a.kill()
+	a.start()
+	s, err := a.ctl.Status(context.Background(), 0, 0)
+	must.NoError(t, err)
+	must.NotNil(t, s.Cadence) // it goes on after a restart, with what was measured
+	a.poll(10*time.Second, "the plan is made of what was measured", func() bool {
+		s, err := a.ctl.Status(context.Background(), 0, 0)
+		must.NoError(t, err)
+		return strings.Contains(s.Cadence.Why, "s (measured)")
+	})
 }
 
 func TestAgent_SurvivesKillAnywhere(t *testing.T) {

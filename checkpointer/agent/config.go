@@ -111,9 +111,10 @@ func faults(c api.AgentConfig) []error {
 	if c.Signal < 0 || c.Signal > 64 {
 		fault("signal: %d is not a signal: use 1 to 64, or 0 for none", c.Signal)
 	}
-	if c.Interval < 0 {
-		fault("interval: %q is negative: use 0s for the task's own rhythm", mustText(c.Interval))
+	if c.Interval.Every < 0 {
+		fault("interval: %q is negative: use 0s for the task's own rhythm", c.Interval.Every)
 	}
+	errs = append(errs, cadenceFaults(c)...)
 	if c.MaxCPUs < 0 {
 		fault("max_cpus: %d is negative: give a number of cores, or 0 for %d", c.MaxCPUs, defaultCPUs)
 	}
@@ -168,9 +169,4 @@ func precision(c api.AgentConfig) (repository.Precision, error) {
 		return p, fmt.Errorf("%q is unknown: use exact or compact", c.Precision)
 	}
 	return p, nil
-}
-
-func mustText(d api.Duration) string {
-	b, _ := d.MarshalText()
-	return string(b)
 }

@@ -33,14 +33,14 @@ func TestLoadConfig_AllFaultsTogether(t *testing.T) {
 	must.Error(t, err)
 	told := strings.Split(err.Error(), "\n")
 	for _, want := range []string{
-		"cheese, lineag: unknown: remove it or correct its name to one of checkpoint_dir, consul, control_socket, ",
+		"cheese, lineag: unknown: remove it or correct its name to one of cadence, checkpoint_dir, consul, control_socket, ",
 		"consul.host: unknown: remove it or correct its name to one of address, datacenter, service, token",
 		`consul.service: ["s"] is wrong: give a text in quotes`,
 		"consul.token: the value is wrong: give a text in quotes",
 		"control_socket: 5 is wrong: give a text in quotes",
 		"epoch: -1 is wrong: give a whole number from 0",
 		"fork: 1 is wrong: give true or false",
-		`interval: "soon" is wrong: give a duration in quotes, such as "10m"`,
+		`interval: "soon" is wrong: give a duration in quotes, such as "10m", or "auto"`,
 		`signal: "TERM" is wrong: give a whole number`,
 		`state_dir: "s" is not absolute: give a path that starts with /`,
 		"lineage: ", "uid, gid: -1 and 0", `store: store scheme "ftp"`,
@@ -77,7 +77,9 @@ func TestLoadConfig(t *testing.T) {
 func TestLoadConfig_EveryField(t *testing.T) {
 	var all map[string]any
 	must.NoError(t, json.Unmarshal([]byte(`{"writer": "w", "rank": 1, "ranks": 2, "epoch": 3, "fork": true, "single_writer": true,
-		"task_checkpoint_dir": "/t", "uid": 1, "gid": 2, "pattern": "*", "signal": 10, "interval": "10m0s", "max_cpus": 2,
+		"task_checkpoint_dir": "/t", "uid": 1, "gid": 2, "pattern": "*", "signal": 10, "interval": "auto", "max_cpus": 2,
+		"cadence": {"mtbf": "5h0m0s", "hazard_shape": 0.5, "notice_success": 0.7, "max_interval": "1h0m0s", "launched_at": "2025-03-01T12:00:00Z",
+			"spot_usd_per_hour": 0.9, "rework_usd_per_hour": 3, "storage_usd_per_gb": 0.01},
 		"max_memory_bytes": 999999999, "effort": "fast", "links": 2, "precision": "compact", "durability": "replicated", "replicas": 1,
 		"key_file": "/k", "log_level": "debug", "consul": {"address": "http://x", "token": "t", "datacenter": "d", "service": "s"},
 		"lineage": "l", "checkpoint_dir": "/", "state_dir": "/none", "control_socket": "/c", "task_socket": "/u", "store": "file:///s"}`), &all))

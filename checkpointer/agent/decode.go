@@ -118,6 +118,9 @@ func expected(v reflect.Value) string {
 	if v.Type() == reflect.TypeFor[api.Duration]() {
 		return `a duration in quotes, such as "10m"`
 	}
+	if v.Type() == reflect.TypeFor[api.Interval]() {
+		return `a duration in quotes, such as "10m", or "auto"`
+	}
 	switch k := v.Kind(); {
 	case k == reflect.String:
 		return "a text in quotes"
@@ -127,6 +130,8 @@ func expected(v reflect.Value) string {
 		return "a whole number"
 	case v.CanUint():
 		return "a whole number from 0"
+	case v.CanFloat():
+		return "a number"
 	case k == reflect.Struct:
 		return `a time in quotes, such as "2025-01-31T12:00:00Z"`
 	}

@@ -39,6 +39,7 @@ func (a *Agent) published(st *stage.Staged, p repository.Published, effort delta
 	cp.Effort, cp.Precision, cp.Snapshot, cp.StoredBytes, cp.StoredAt = effortName(effort), rounds.String(), p.ID, p.StoredBytes, now
 	s := saved{cp, st.Request, epoch}
 	a.state.Stored, a.state.Saved = &s, max(a.state.Saved, st.Request)
+	a.state.Pace.stored(now.Sub(cp.FinishedAt))
 	a.keep(st, p.ID)
 	took, raw, stored := seconds(now.Sub(cp.FinishedAt)), megabytes(cp.RawBytes), megabytes(cp.StoredBytes)
 	switch level(a.conf) {

@@ -225,7 +225,7 @@ func (n *node) outcome(id uint64) *api.Outcome {
 func TestValidate_AllFaultsTogether(t *testing.T) {
 	err := agent.Validate(api.AgentConfig{
 		Lineage: "a//b", CheckpointDir: "ckpt", StateDir: "/s", ControlSocket: "/" + strings.Repeat("x", 120), TaskSocket: "/t",
-		Pattern: "[", Signal: 99, Interval: -1, Store: "ftp://x",
+		Pattern: "[", Signal: 99, Interval: api.Interval{Every: -1}, Store: "ftp://x",
 	})
 	must.Error(t, err)
 	for _, want := range []string{"lineage:", `checkpoint_dir: "ckpt"`, "control_socket:", "pattern:", "signal: 99", "interval:", `store scheme "ftp"`} {

@@ -17,7 +17,7 @@ import (
 // listenGrace is how long after its last long poll a task still counts as one that listens on the socket.
 const listenGrace = 5 * time.Second
 
-// deadlinePeriod is how often deadlines and the interval are looked at.
+// deadlinePeriod is how often deadlines and the cadence are looked at.
 const deadlinePeriod = 100 * time.Millisecond
 
 // request is the last request and how far it is.
@@ -96,6 +96,9 @@ func (a *Agent) closed() {
 	a.bump()
 }
 
+// listening tells whether the task listens on the socket, so that it says which request it answers. The caller holds mu.
+func (a *Agent) listening() bool { return a.polls > 0 || a.now().Sub(a.lastPoll) < listenGrace }
+
 // resolve closes the open request once it is fulfilled or cannot be any more. The caller holds mu.
 func (a *Agent) resolve() {
 	r := a.state.Request
@@ -104,7 +107,7 @@ func (a *Agent) resolve() {
 	}
 	durable, answered := a.basis(r)
 	fulfilled := durable != nil && !durable.FinishedAt.Before(r.At)
-	if fulfilled && !a.gone && (a.polls > 0 || a.now().Sub(a.lastPoll) < listenGrace) {
+	if fulfilled && !a.gone && a.listening() {
 		fulfilled = answered >= r.ID
 	}
 	switch {
@@ -120,9 +123,10 @@ func (a *Agent) resolve() {
 	a.closed()
 }
 
-// deadlines closes requests whose time is over, and asks for a checkpoint when none was finished for an interval.
+// deadlines closes requests whose time is over, and asks for a checkpoint when the cadence says so.
 func (a *Agent) deadlines(ctx context.Context) {
 	for sleep(ctx, deadlinePeriod) {
+		a.replan()
 		a.mu.Lock()
 		now := a.now()
 		r := a.state.Request
@@ -134,36 +138,17 @@ func (a *Agent) deadlines(ctx context.Context) {
 			if a.pending() > 0 {
 				r.Error = fmt.Sprintf("the checkpoint was not in the store within %s", seconds(r.Deadline.Sub(r.At)))
 			}
+			a.state.Pace.overdue(r)
 			a.closed()
 		}
-		due := a.intervalDue(now)
+		answer, due := a.due(now)
 		a.mu.Unlock()
 		if due {
-			if _, err := a.ask(api.CheckpointRequest{Reason: api.ReasonInterval, Deadline: now.Add(time.Duration(a.conf.Interval))}); err != nil {
+			if _, err := a.ask(api.CheckpointRequest{Reason: api.ReasonInterval, Deadline: now.Add(answer)}); err != nil {
 				a.log.Warn("cannot ask for a checkpoint", "error", err)
 			}
 		}
 	}
-}
-
-// intervalDue is called with mu held.
-func (a *Agent) intervalDue(now time.Time) bool {
-	if a.conf.Interval <= 0 || a.task == nil || a.gone {
-		return false
-	}
-	since := a.task.attached
-	if l := a.state.Last; l != nil && l.FinishedAt.After(since) {
-		since = l.FinishedAt
-	}
-	if r := a.state.Request; r != nil {
-		if r.visible() {
-			return false
-		}
-		if r.At.After(since) {
-			since = r.At
-		}
-	}
-	return now.Sub(since) >= time.Duration(a.conf.Interval)
 }
 
 // outcome is called with mu held.

@@ -31,6 +31,7 @@ type state struct {
 	Replicas map[string]*replica `json:"replicas,omitempty"` // by the URL of their store
 	Kept     *kept               `json:"kept,omitempty"`
 	Rates    Rates               `json:"rates,omitzero"`
+	Pace     pace                `json:"pace,omitzero"`
 	PID      int                 `json:"pid,omitempty"`
 	Started  uint64              `json:"started,omitempty"` // the process's start time, see startTime
 	Finish   *api.FinishRequest  `json:"finish,omitempty"`

@@ -189,6 +189,7 @@ func (a *Agent) take(e detect.Entry, m stage.Meta) error {
 	defer a.mu.Unlock()
 	a.detector.Handled(e.Name, e.Signature)
 	a.state.Last = checkpoint(st)
+	a.state.Pace.finished(a.state.Request, st.Meta, a.listening())
 	a.queue = append(a.queue, st)
 	a.trim()
 	a.reconsider()

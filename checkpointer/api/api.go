@@ -83,6 +83,14 @@ type Status struct {
 	PID     int         `json:"pid"`               // of the agent
 
 	Replicas []Replica `json:"replicas,omitempty"` // in other regions
+	Cadence  *Cadence  `json:"cadence,omitempty"`  // when the agent asks next; absent where it does not ask by itself
+}
+
+// Cadence is when an agent asks for the next checkpoint, and why then.
+type Cadence struct {
+	DueAt     time.Time `json:"due_at,omitzero"` // zero: not before something changes
+	IntervalS float64   `json:"interval_s"`      // after the last checkpoint; 0: none
+	Why       string    `json:"why"`             // one English sentence, with what was measured
 }
 
 // Replica is how far a store in another region is.
@@ -205,6 +213,37 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
+
+// Interval is how often a task is asked for a checkpoint. It travels as "auto" or as a Duration.
+type Interval struct {
+	Every time.Duration // 0: never
+	Auto  bool          // as often as costs the least, see package cadence
+}
+
+// automatic is the text of an Interval that is Auto.
+const automatic = "auto"
+
+// MarshalText implements encoding.TextMarshaler.
+func (i Interval) MarshalText() ([]byte, error) {
+	if i.Auto {
+		return []byte(automatic), nil
+	}
+	return Duration(i.Every).MarshalText()
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (i *Interval) UnmarshalText(b []byte) error {
+	if string(b) == automatic {
+		*i = Interval{Auto: true}
+		return nil
+	}
+	var d Duration
+	if err := d.UnmarshalText(b); err != nil {
+		return err
+	}
+	*i = Interval{Every: time.Duration(d)}
+	return nil
+}
 
 // Duration is a time.Duration that travels as a string such as "1.5s".
 type Duration time.Duration

@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // AgentConfig is the file that whoever starts an agent writes for it: `nomad-driver-spotter agent --config FILE` or
 // `checkpointer agent --config FILE`. All paths are absolute paths of the host.
 type AgentConfig struct {
@@ -26,7 +28,10 @@ type AgentConfig struct {
 
 	Pattern  string   `json:"pattern"`  // glob on names in the checkpoint directory; empty: every name
 	Signal   int      `json:"signal"`   // sent to the task on a request; 0: none
-	Interval Duration `json:"interval"` // ask for a checkpoint this often; 0: the task's own rhythm
+	Interval Interval `json:"interval"` // how often to ask for a checkpoint; zero: the task's own rhythm
+
+	// What an automatic interval goes by, beside what the agent measures.
+	Cadence *CadenceConfig `json:"cadence,omitempty"` // nil: all defaults
 
 	// What the agent may take from its node, and how it spends it.
 	MaxCPUs        int    `json:"max_cpus,omitempty"`         // cores while the task runs; 0: 1
@@ -46,6 +51,18 @@ type AgentConfig struct {
 	Consul  *ConsulConfig `json:"consul,omitempty"`
 
 	LogLevel string `json:"log_level"`
+}
+
+// CadenceConfig holds what an agent cannot see of its node. A field that is zero has the default that stands beside it.
+type CadenceConfig struct {
+	MTBF           Duration  `json:"mtbf,omitempty"`         // mean time from launch to interruption; 0: 2h20m
+	HazardShape    float64   `json:"hazard_shape,omitempty"` // of the Weibull distribution of that time; 0: 0.62; 1: as likely at every age
+	NoticeSuccess  float64   `json:"notice_success"`         // part of the interruptions that are told in time for a final checkpoint
+	MaxInterval    Duration  `json:"max_interval,omitempty"` // 0: none
+	LaunchedAt     time.Time `json:"launched_at,omitzero"`   // of the instance; zero: when the machine was booted
+	SpotUSD        float64   `json:"spot_usd_per_hour"`      // price of the instance; 0, as is that of rework: they are the same
+	ReworkUSD      float64   `json:"rework_usd_per_hour"`    // price at which lost work is done again
+	StorageUSDOfGB float64   `json:"storage_usd_per_gb"`     // of storing one GB of a checkpoint and keeping it for as long as it is kept
 }
 
 // ConsulConfig says how stores are found.

@@ -25,12 +25,13 @@ type watchFlags struct {
 	url, dir, lineage, pattern, state string
 	consulFlags
 	keyFlags
-	effort, precision, durability  string
-	replicas                       int64
-	last                           int64
-	interval, storeTimeout, finish time.Duration
-	restore, json                  bool
-	logLevel                       string
+	effort, precision, durability string
+	replicas                      int64
+	last                          int64
+	interval                      api.Interval
+	storeTimeout, finish          time.Duration
+	restore, json                 bool
+	logLevel                      string
 }
 
 func watchCommand(l *line) *cobra.Command {
@@ -68,7 +69,7 @@ Another run of the same lineage is then superseded: it ends with exit code 1 whe
 	c.Flags().StringVar(&f.durability, "durability", string(api.DurabilityStore), "what a checkpoint must reach to be called durable: local, store or replicated")
 	l.whole(c.Flags(), &f.replicas, "replicas", 0, 0, "stores of other regions that checkpoints are copied to; needs --consul")
 	l.whole(c.Flags(), &f.last, "keep-last", 0, 1, "remove all but the newest so many snapshots and those that are pinned (default: remove none)")
-	l.span(c.Flags(), &f.interval, "interval", 0, 0, "ask the program for a checkpoint when none was finished for so long; 0: never")
+	c.Flags().Var(cadenceFlag{l, &f.interval}, "interval", "ask the program for a checkpoint when none was finished for so long; 0: never; auto: as often as costs the least")
 	c.Flags().BoolVar(&f.restore, "restore", false, "first restore the newest checkpoint into the directory")
 	l.span(c.Flags(), &f.storeTimeout, "store-timeout", time.Minute, time.Second, "with --restore: how long to wait for a store")
 	l.span(c.Flags(), &f.finish, "stop-timeout", 10*time.Minute, time.Second, "how long to go on saving after SIGTERM")
@@ -76,6 +77,35 @@ Another run of the same lineage is then superseded: it ends with exit code 1 whe
 	c.Flags().StringVar(&f.logLevel, "log-level", "error", "trace, debug, info, warn or error, for the log on standard error")
 	c.Flags().BoolVar(&f.json, "json", false, "print events as JSON, one object a line")
 	return c
+}
+
+// cadenceFlag is --interval: a duration, or auto.
+type cadenceFlag struct {
+	line *line
+	to   *api.Interval
+}
+
+func (v cadenceFlag) String() string {
+	if v.to == nil {
+		return ""
+	}
+	b, _ := v.to.MarshalText() // it never fails
+	return string(b)
+}
+
+func (v cadenceFlag) Type() string { return "duration" }
+
+func (v cadenceFlag) Set(s string) error {
+	var i api.Interval
+	switch err := i.UnmarshalText([]byte(s)); {
+	case err != nil:
+		v.line.fault("invalid argument %q for \"--interval\": a duration such as 90s or 10m is needed, or auto", s)
+	case i.Every < 0:
+		v.line.fault("invalid argument %q for \"--interval\": it is less than 0s", s)
+	default:
+		*v.to = i
+	}
+	return nil
 }
 
 func (f *watchFlags) check(l *line) {
@@ -144,7 +174,7 @@ func (f *watchFlags) config() (api.AgentConfig, error) {
 	c := api.AgentConfig{
 		Lineage: f.lineage, Writer: "checkpointer watch on " + hostname(), CheckpointDir: dir, TaskCheckpointDir: dir, StateDir: state,
 		ControlSocket: filepath.Join(state, "control.sock"), TaskSocket: filepath.Join(state, "task.sock"), UID: os.Getuid(), GID: os.Getgid(),
-		Pattern: f.pattern, Interval: api.Duration(f.interval), Store: f.url, KeyFile: f.file, LogLevel: f.logLevel,
+		Pattern: f.pattern, Interval: f.interval, Store: f.url, KeyFile: f.file, LogLevel: f.logLevel,
 		Effort: f.effort, Precision: f.precision, Durability: api.Durability(f.durability), Replicas: int(f.replicas),
 	}
 	if f.url == "" {
