@@ -16,7 +16,8 @@ type Checkpoint struct {
 	Dir       string        // in the container
 	Pattern   string        // glob on names in Dir; empty: every name
 	Signal    int           // sent on a request; 0: none
-	Interval  time.Duration // ask this often; 0: the task's own rhythm
+	Interval  time.Duration // ask this often; 0: the task's own rhythm, unless Auto
+	Auto      bool          // ask as often as costs the least
 	Precision string        // exact, or compact: moments of the optimizer are rounded
 	Lineage   string        // empty: derived from namespace, job, group, task and index
 	Store     string        // URL; empty: the node's
@@ -33,6 +34,9 @@ type Checkpoint struct {
 	Fork           bool   // go on in a replica if only that is reachable
 	SingleWriter   bool   // nobody else ever writes the lineage
 }
+
+// autoInterval is the interval that the agent chooses.
+const autoInterval = "auto"
 
 // IndexRank stands for the index of the allocation in its group.
 const IndexRank = -1
@@ -88,7 +92,7 @@ func (b *checkpointBlock) checkpoint(f *faults) *Checkpoint {
 		Dir:       path.Clean(fallback(b.Dir, "/checkpoints")),
 		Pattern:   b.Pattern,
 		Signal:    signalOf(f, "checkpoint.signal", b.Signal),
-		Interval:  f.duration("checkpoint.interval", b.Interval, 0),
+		Auto:      b.Interval == autoInterval,
 		Precision: fallback(b.Precision, precisions[0]),
 		Lineage:   b.Lineage,
 		Store:     b.Store,
@@ -104,6 +108,9 @@ func (b *checkpointBlock) checkpoint(f *faults) *Checkpoint {
 		MaxMemoryBytes: b.MaxMemoryBytes,
 		Fork:           b.Fork,
 		SingleWriter:   b.SingleWriter,
+	}
+	if !c.Auto {
+		c.Interval = f.interval("checkpoint.interval", b.Interval)
 	}
 	if b.Rank != nil {
 		c.Rank = int(*b.Rank)

@@ -287,6 +287,47 @@ func TestTaskOverTheWire(t *testing.T) {
 	}
 }
 
+func TestTaskAutoInterval(t *testing.T) {
+	got, err := DecodeTask(decoder(t, TaskSchema(), native(t, "image = \"x\"\ncheckpoint {\n interval = \"auto\"\n}")))
+	must.NoError(t, err)
+	must.True(t, got.Checkpoint.Auto)
+	must.EqOp(t, 0, got.Checkpoint.Interval)
+}
+
+func TestPluginCadence(t *testing.T) {
+	got, err := DecodePlugin(decoder(t, PluginSchema(), native(t, `cadence {
+		mtbf                = "5h"
+		hazard_shape        = 0.55
+		notice_success      = 0.7
+		max_interval        = "1h"
+		spot_usd_per_hour   = 0.9
+		rework_usd_per_hour = 3.06
+		storage_usd_per_gb  = 0.001
+	}`)))
+	must.NoError(t, err)
+	must.Eq(t, Cadence{
+		MTBF: 5 * time.Hour, HazardShape: 0.55, NoticeSuccess: 0.7, MaxInterval: time.Hour,
+		SpotUSDPerHour: 0.9, ReworkUSDPerHour: 3.06, StorageUSDPerGB: 0.001,
+	}, got.Cadence)
+	_, err = DecodePlugin(decoder(t, PluginSchema(), native(t, `cadence {
+		mtbf                = "5s"
+		hazard_shape        = 9
+		notice_success      = 1
+		max_interval        = "-1h"
+		rework_usd_per_hour = -3
+		storage_usd_per_gb  = 0.001
+		spot_usd_per_hour   = "cheap"
+	}`)))
+	must.Error(t, err)
+	for _, want := range []string{
+		`config.cadence.mtbf: "5s" is less than "1m0s"`, "config.cadence.hazard_shape: 9 is not from 0.2 to 5", "config.cadence.notice_success: 1 is not",
+		`config.cadence.spot_usd_per_hour: "cheap" is no number; write one such as 0.7`, `config.cadence.max_interval: "-1h" is negative`, "config.cadence.rework_usd_per_hour: -3 is no price",
+		"config.cadence.rework_usd_per_hour: is -3 and cadence.spot_usd_per_hour is 0", "config.cadence.storage_usd_per_gb: is 0.001 without",
+	} {
+		must.StrContains(t, err.Error(), want)
+	}
+}
+
 func TestNoCheckpointBlock(t *testing.T) {
 	got, err := DecodeTask(decoder(t, TaskSchema(), native(t, `image = "x"`)))
 	must.NoError(t, err)

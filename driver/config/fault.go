@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -41,6 +42,28 @@ func (f *faults) duration(field, text string, fallback time.Duration) time.Durat
 		return d
 	}
 	return fallback
+}
+
+// interval is duration where "auto" would do as well.
+func (f *faults) interval(field, text string) time.Duration {
+	if _, err := time.ParseDuration(text); text != "" && err != nil {
+		f.add(field, `%q is no duration; write a number with a unit, such as "30s" or "5m", or "auto"`, text)
+		return 0
+	}
+	return f.duration(field, text, 0)
+}
+
+// number parses a number; empty means 0.
+func (f *faults) number(field, text string) float64 {
+	if text == "" {
+		return 0
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		f.add(field, `%q is no number; write one such as 0.7`, text)
+		return 0
+	}
+	return v
 }
 
 // positive is duration for values that must not be zero.

@@ -20,6 +20,7 @@ type Plugin struct {
 	VolumesEnabled  bool     // tasks may mount any path of the host
 	PullTimeout     time.Duration
 	Checkpoint      PluginCheckpoint
+	Cadence         Cadence
 	Consul          Consul
 	Nomad           Nomad
 	Notice          Notice
@@ -107,9 +108,10 @@ type pluginBlock struct {
 		LogLevel       string `codec:"log_level"`
 		KeyFile        string `codec:"key_file"`
 	} `codec:"checkpoint"`
-	Consul Consul `codec:"consul"`
-	Nomad  Nomad  `codec:"nomad"`
-	Notice struct {
+	Cadence cadenceBlock `codec:"cadence"`
+	Consul  Consul       `codec:"consul"`
+	Nomad   Nomad        `codec:"nomad"`
+	Notice  struct {
 		Source       string `codec:"source"`
 		Endpoint     string `codec:"endpoint"`
 		PollInterval string `codec:"poll_interval"`
@@ -142,6 +144,7 @@ func PluginSchema() *hclspec.Spec {
 		})),
 		"pull_timeout": text("pull_timeout"),
 		"checkpoint":   hclspec.NewBlock("checkpoint", false, object("store", "restore_timeout", "finish_timeout", "log_level", "key_file")),
+		"cadence":      hclspec.NewBlock("cadence", false, cadenceSchema()),
 		"consul":       hclspec.NewBlock("consul", false, object("address", "token", "service", "datacenter")),
 		"nomad":        hclspec.NewBlock("nomad", false, object("address", "token", "token_file", "region", "ca_file", "cert_file", "key_file")),
 		"notice":       hclspec.NewBlock("notice", false, object("source", "endpoint", "poll_interval")),
@@ -171,8 +174,9 @@ func DecodePlugin(decode func(any) error) (*Plugin, error) {
 			LogLevel:       fallback(b.Checkpoint.LogLevel, "info"),
 			KeyFile:        b.Checkpoint.KeyFile,
 		},
-		Consul: b.Consul,
-		Nomad:  b.Nomad,
+		Cadence: b.Cadence.cadence(f),
+		Consul:  b.Consul,
+		Nomad:   b.Nomad,
 		Notice: Notice{
 			Source:       fallback(b.Notice.Source, NoticeNone),
 			Endpoint:     b.Notice.Endpoint,

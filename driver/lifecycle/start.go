@@ -297,12 +297,19 @@ func (s *start) agentConfig(uid, gid int) (api.AgentConfig, error) {
 		Lineage: s.st.Lineage, Writer: "allocation " + s.tc.AllocID + " on " + s.tc.NodeName,
 		CheckpointDir: s.st.CheckpointDir, TaskCheckpointDir: c.Dir, StateDir: agentState(s.st.Dir),
 		ControlSocket: controlSocket(s.st.Dir), TaskSocket: taskSocket(s.st.Dir), UID: uid, GID: gid,
-		Pattern: c.Pattern, Signal: c.Signal, Interval: api.Duration(c.Interval), Precision: c.Precision, LogLevel: p.Checkpoint.LogLevel,
+		Pattern: c.Pattern, Signal: c.Signal, Interval: api.Interval{Every: c.Interval, Auto: c.Auto}, Precision: c.Precision, LogLevel: p.Checkpoint.LogLevel,
 		Ranks: c.Ranks, Epoch: c.Epoch, Durability: api.Durability(c.Durability), Replicas: c.Replicas, Effort: c.Effort,
 		MaxCPUs: c.MaxCPUs, MaxMemoryBytes: c.MaxMemoryBytes, Fork: c.Fork, SingleWriter: c.SingleWriter, KeyFile: p.Checkpoint.KeyFile,
 	}
 	if c.Ranks > 1 {
 		ac.Rank = rankOf(s.tc, c)
+	}
+	if c.Auto {
+		ac.Cadence = &api.CadenceConfig{
+			MTBF: api.Duration(p.Cadence.MTBF), HazardShape: p.Cadence.HazardShape, NoticeSuccess: p.Cadence.NoticeSuccess,
+			MaxInterval: api.Duration(p.Cadence.MaxInterval), SpotUSD: p.Cadence.SpotUSDPerHour, ReworkUSD: p.Cadence.ReworkUSDPerHour,
+			StorageUSDOfGB: p.Cadence.StorageUSDPerGB,
+		}
 	}
 	if p.Consul.Address != "" { // for stores, replicas and epochs
 		ac.Consul = &api.ConsulConfig{

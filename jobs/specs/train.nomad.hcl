@@ -78,8 +78,8 @@ variable "checkpoint_signal" {
 
 variable "checkpoint_interval" {
   type        = string
-  description = "Ask for a checkpoint this often. 0s: the program's own rhythm."
-  default     = "0s"
+  description = "Ask for a checkpoint this often. auto: as often as costs the least on the node. 0s: the program's own rhythm."
+  default     = "auto"
 }
 
 variable "kill_timeout" {
