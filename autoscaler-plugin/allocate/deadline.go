@@ -1,0 +1,160 @@
+package allocate
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Places where a job can be, beside spot in a zone, which is the zone's index.
+const (
+	Waiting  = -2
+	OnDemand = -1
+)
+
+// Grid is what all jobs of a Deadlines have in common, and how finely they are looked at.
+type Grid struct {
+	Tick       time.Duration // of the plan; decisions may come more often
+	Changeover time.Duration // from a start or a move until work goes on
+	Ticks      int           // the longest time to a deadline that is looked at
+	Work       int           // the most work that is left, in ticks
+}
+
+// Market is how spot comes and goes, and what it costs.
+type Market struct {
+	OnDemand float64 // price of on-demand, in any unit per time
+	Gap      Ends    // chance that spot comes back in some zone, by how long there has been none
+	Zones    []Zone
+}
+
+// Zone is one place where spot can be had.
+type Zone struct {
+	Price     float64 // in the unit of OnDemand
+	Ends      Ends    // chance that spot is taken away, by how long it has been there
+	Elsewhere float64 // chance that it is up in another zone at that moment
+}
+
+// Deadlines decides for jobs with deadlines whether they run on spot, on demand or wait, and in which zone, so that the
+// expected cost is least and every deadline that on-demand can meet is met, whatever spot does: it never lets a job come
+// to where a changeover to on-demand and the rest of its work do not fit before the deadline.
+//
+// It holds a solved Markov decision process for each zone. Solve may be called again when the market has changed.
+type Deadlines struct {
+	Grid
+	tables []*table
+	home   int // the zone that is counted on when another one is lost
+}
+
+// NewDeadlines makes an empty one; Solve must be called before Choose.
+func NewDeadlines(grid Grid) *Deadlines { return &Deadlines{Grid: grid} }
+
+// Solve finds what is best in a market. It takes tens of milliseconds for a zone at 500 ticks and 300 of work.
+func (d *Deadlines) Solve(m Market) {
+	for len(d.tables) < len(m.Zones) {
+		d.tables = append(d.tables, newTable(d.Grid))
+	}
+	d.tables = d.tables[:len(m.Zones)]
+	d.home = 0
+	least := math.Inf(1)
+	for z, t := range d.tables {
+		t.solve(m, m.Zones[z], t)
+		if v := float64(t.row(d.Ticks, t.up(0, modeWaiting))[d.Work]); v < least {
+			d.home, least = z, v
+		}
+	}
+	for z, t := range d.tables {
+		if z != d.home {
+			t.solve(m, m.Zones[z], d.tables[d.home])
+		}
+	}
+}
+
+// Job is a job with a deadline at a moment.
+type Job struct {
+	Left     time.Duration // to the deadline
+	Work     time.Duration // left, without the changeover that is under way
+	Overhead time.Duration // rest of that changeover
+	On       int           // zone, OnDemand or Waiting; Waiting too if spot was just taken away
+}
+
+// Choice is what a job is to run on, and what each way is expected to cost to the end of the job, in price times tick;
+// +Inf where it would endanger the deadline, or there is no spot.
+type Choice struct {
+	On       int
+	Wait     float64
+	Spot     float64 // in the best zone
+	OnDemand float64
+}
+
+// Reason says in words why.
+func (c Choice) Reason() string {
+	figure := func(x float64) string {
+		if math.IsInf(x, 1) {
+			return "not possible"
+		}
+		return fmt.Sprintf("%.4g", x)
+	}
+	all := fmt.Sprintf("expected cost to the end: spot %s, on-demand %s, waiting %s", figure(c.Spot), figure(c.OnDemand), figure(c.Wait))
+	switch {
+	case c.On >= 0:
+		return "spot; " + all
+	case c.On == Waiting:
+		return "wait for spot; " + all
+	case math.IsInf(c.Wait, 1):
+		return "on-demand, or the deadline would be missed; " + all
+	}
+	return "on-demand; " + all
+}
+
+// Choose decides. up tells where spot can be had; age for how many ticks it has been so there, and gap for how many there
+// has been spot in some zone, or in none; all from 1.
+func (d *Deadlines) Choose(j Job, up []bool, age func(zone int) int, gap int) Choice {
+	t := int(j.Left / d.Tick)
+	r := float64(j.Work) / float64(d.Tick)
+	mode := modeWaiting
+	if j.On == OnDemand {
+		mode = modeOnDemand
+		r += float64(j.Overhead) / float64(d.Tick)
+	}
+	best := Choice{On: Waiting, Spot: math.Inf(1)}
+	if t < 1 {
+		best.On = OnDemand
+		return best
+	}
+	found := false
+	for z, g := range d.tables {
+		if !up[z] {
+			continue
+		}
+		m := mode
+		if j.On == z {
+			m = modeSpot + g.ran(j.Overhead) - 1
+		} else if j.On >= 0 && z != j.On {
+			continue // a run on spot is left only by its end
+		}
+		if c := g.costs(t, true, age(z), m, r); !found || c.spot < best.Spot {
+			found = true
+			best = Choice{On: z, Wait: c.waiting, Spot: c.spot, OnDemand: c.onDemand}
+		}
+	}
+	if !found {
+		c := d.tables[d.home].costs(t, false, gap, mode, r)
+		best = Choice{On: Waiting, Wait: c.waiting, Spot: c.spot, OnDemand: c.onDemand}
+	}
+	switch least := min(best.Spot, best.Wait, best.OnDemand); {
+	case best.Spot == least && found:
+	case best.OnDemand < best.Wait:
+		best.On = OnDemand
+	default:
+		best.On = Waiting
+	}
+	return best
+}
+
+// ran is how many ticks spot has run, as far as the changeover shows it, from 1.
+func (g *table) ran(overhead time.Duration) int {
+	if overhead <= 0 {
+		return g.starts
+	}
+	return min(max(1, int(math.Round(g.change-float64(overhead)/float64(g.Tick)))), g.starts)
+}

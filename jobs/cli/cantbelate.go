@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"nomad-spotter/autoscaler-plugin/market"
+	"nomad-spotter/autoscaler-plugin/simulate"
+)
+
+// experimentFlags are the flags of the experiments that run one job from many starts.
+type experimentFlags struct {
+	traces      []string
+	polarity    string
+	task        time.Duration
+	deadlines   []time.Duration
+	changeovers []time.Duration
+	ratio       float64
+	json        bool
+}
+
+func (f *experimentFlags) add(cmd *cobra.Command, task time.Duration, deadlines, changeovers []time.Duration) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.traces, "traces", nil, "directories or files of recorded availability, ZONE_TYPE.json (required)")
+	flags.StringVar(&f.polarity, "polarity", "", "what the traces mean: available=1 or available=0 (default: ask when in doubt)")
+	flags.DurationVar(&f.task, "task", task, "work of the job")
+	flags.DurationSliceVar(&f.deadlines, "deadline", deadlines, "deadlines, from the job's start")
+	flags.DurationSliceVar(&f.changeovers, "changeover", changeovers, "times from a start or a move until work goes on")
+	flags.Float64Var(&f.ratio, "price-ratio", simulate.PaperPriceRatio, "price of on-demand over price of spot")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
+}
+
+// load reads the traces and makes the experiment of them, without starts.
+func (f *experimentFlags) load() (simulate.Experiment, [][]bool, error) {
+	e := simulate.Experiment{Task: f.task, Deadlines: f.deadlines, Changeovers: f.changeovers, PriceRatio: f.ratio}
+	if len(f.traces) == 0 {
+		return e, nil, usageError{errors.New("--traces is missing; give a directory of traces, or files")}
+	}
+	polarity, err := market.ParsePolarity(f.polarity)
+	if err != nil {
+		return e, nil, usageError{fmt.Errorf("--%w", err)}
+	}
+	recordings, err := findRecordings(f.traces)
+	if err != nil {
+		return e, nil, err
+	}
+	if _, err := checkTraces(recordings, polarity); err != nil {
+		return e, nil, err
+	}
+	var faults []error
+	zones := make([][]bool, 0, len(recordings))
+	for _, r := range recordings {
+		t, _, err := readWhole(r.path, polarity)
+		if err != nil {
+			return e, nil, fmt.Errorf("%s: %w", r.path, err)
+		}
+		if e.Tick == 0 {
+			e.Tick = t.Tick
+		}
+		if t.Tick != e.Tick {
+			faults = append(faults, fmt.Errorf("%s: metadata.gap_seconds is %v, and %v in %s; give traces of one tick",
+				r.path, t.Tick.Seconds(), e.Tick.Seconds(), recordings[0].path))
+		}
+		zones = append(zones, t.Up)
+	}
+	return e, simulate.Aligned(zones), errors.Join(faults...)
+}
+
+func cantBeLateCommand() *cobra.Command {
+	var f experimentFlags
+	var slices string
+	cmd := &cobra.Command{
+		Use:   "cant-be-late --traces DIR --slices FILE",
+		Short: "Run the experiment of the Can't-Be-Late paper beside the pool's own policy",
+		Long: `cant-be-late runs one job from every start of a file of slices in every zone, by Greedy, Uniform Progress, the optimum of
+one who knows the future, and the pool's own policy, which plans by the past of the zone alone. Costs are means, 1 being
+the job's hours on demand. A miss is a job that is not done at its deadline.
+
+Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
+		Example: `  spotter simulate cant-be-late --traces recordings/ --slices recordings/slices.json
+  spotter simulate cant-be-late --traces recordings/ --slices recordings/slices.json --deadline 60h --changeover 0.2h --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			e, zones, err := f.load()
+			if err != nil {
+				return err
+			}
+			if e.Starts, err = readSlices(slices, e.Tick); err != nil {
+				return err
+			}
+			if err := e.Validate(len(zones[0])); err != nil {
+				return err
+			}
+			cells, err := runCantBeLate(cmd.Context(), e, zones, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if f.json {
+				return writeJSON(cmd.OutOrStdout(), cells)
+			}
+			return printCells(cmd.OutOrStdout(), cells)
+		},
+	}
+	f.add(cmd, 48*time.Hour, inHours(52, 56, 60, 72, 92), []time.Duration{72 * time.Second, 6 * time.Minute, 12 * time.Minute, 24 * time.Minute})
+	cmd.Flags().StringVar(&slices, "slices", "", `file of starts, {"gap_seconds":600,"starts":[0,5]} in ticks (required)`)
+	return cmd
+}
+
+func inHours(h ...int) []time.Duration {
+	d := make([]time.Duration, len(h))
+	for i := range h {
+		d[i] = time.Duration(h[i]) * time.Hour
+	}
+	return d
+}
+
+// readSlices reads the starts of an experiment, in ticks of the traces.
+func readSlices(file string, tick time.Duration) ([]int, error) {
+	if file == "" {
+		return nil, usageError{errors.New("--slices is missing; give the file of starts")}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--slices: %w", err)
+	}
+	var s struct {
+		Gap    *float64 `json:"gap_seconds"`
+		Starts []int    `json:"starts"`
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf(`--slices: %s: %w; it must be JSON like {"gap_seconds":600,"starts":[0,5]}`, file, err)
+	}
+	var faults []error
+	if len(s.Starts) == 0 {
+		faults = append(faults, fmt.Errorf("--slices: %s: starts: empty; give at least one tick", file))
+	}
+	if s.Gap != nil && *s.Gap != tick.Seconds() {
+		faults = append(faults, fmt.Errorf("--slices: %s: gap_seconds is %v, but %v in the traces; give the slices of these traces", file, *s.Gap, tick.Seconds()))
+	}
+	return s.Starts, errors.Join(faults...)
+}
+
+// runCantBeLate runs the experiment in each zone by itself, as many parts at once as there are processors.
+func runCantBeLate(ctx context.Context, e simulate.Experiment, zones [][]bool, stderr io.Writer) ([]simulate.Cell, error) {
+	cells := e.Cells()
+	runs := len(zones) * len(e.Starts)
+	var mu sync.Mutex
+	parts := newParts(ctx, len(zones)*(1+len(e.Changeovers))+runs, stderr)
+	add := func(at int, scores []simulate.Score, of func(*simulate.Cell) *simulate.Score) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i, s := range scores {
+			sum := of(&cells[at+i])
+			sum.Cost += s.Cost
+			sum.Misses += s.Misses
+		}
+	}
+	for z := range zones {
+		zone := zones[z : z+1]
+		for i, c := range e.Changeovers {
+			parts.do(func() {
+				add(i*len(e.Deadlines), e.Spotter(zone, c), func(c *simulate.Cell) *simulate.Score { return &c.Spotter })
+			})
+		}
+		parts.do(func() {
+			greedy, uniform := e.Baselines(zone)
+			add(0, greedy, func(c *simulate.Cell) *simulate.Score { return &c.Greedy })
+			add(0, uniform, func(c *simulate.Cell) *simulate.Score { return &c.UniformProgress })
+		})
+		for _, start := range e.Starts {
+			parts.do(func() {
+				add(0, optimum(e, zone, start), func(c *simulate.Cell) *simulate.Score { return &c.Optimal })
+			})
+		}
+	}
+	if err := parts.wait(); err != nil {
+		return nil, err
+	}
+	for i := range cells {
+		c := &cells[i]
+		c.Runs = runs
+		for _, s := range []*simulate.Score{&c.Greedy, &c.UniformProgress, &c.Optimal, &c.Spotter} {
+			s.Cost /= float64(runs)
+		}
+	}
+	return cells, nil
+}
+
+// optimum is the optimum's scores, which never miss: an experiment whose deadlines are too early is refused.
+func optimum(e simulate.Experiment, zones [][]bool, start int) []simulate.Score {
+	costs := e.Optimum(zones, start)
+	scores := make([]simulate.Score, len(costs))
+	for i, c := range costs {
+		scores[i].Cost = c
+	}
+	return scores
+}
+
+// parts runs the parts of a long work, as many at once as there are processors, and shows on a terminal how far it is.
+type parts struct {
+	group *errgroup.Group
+	ctx   context.Context //nolint:containedctx // of the group, whose life is that of this value
+	bar   *progressbar.ProgressBar
+}
+
+func newParts(ctx context.Context, n int, stderr io.Writer) *parts {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	return &parts{group: group, ctx: ctx, bar: bar(stderr, int64(n), "simulating")}
+}
+
+func (p *parts) do(f func()) {
+	p.group.Go(func() error {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		f()
+		return p.bar.Add(1)
+	})
+}
+
+func (p *parts) wait() error { return p.group.Wait() }
+
+func printCells(w io.Writer, cells []simulate.Cell) error {
+	return table(w, func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, "changeover\tdeadline\truns\tgreedy\tuniform progress\toptimal\tspotter\tof the gap\tmisses")
+		for _, c := range cells {
+			best := min(c.Greedy.Cost, c.UniformProgress.Cost)
+			_, _ = fmt.Fprintf(w, "%g h\t%g h\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.2f\t%d\n", c.ChangeoverHours, c.DeadlineHours, c.Runs,
+				c.Greedy.Cost, c.UniformProgress.Cost, c.Optimal.Cost, c.Spotter.Cost,
+				(c.Spotter.Cost-c.Optimal.Cost)/(best-c.Optimal.Cost), c.Spotter.Misses)
+		}
+	})
+}
