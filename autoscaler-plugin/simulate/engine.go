@@ -325,8 +325,15 @@ func (e *engine) place(r *run) {
 	if p.Offering != Nowhere && (!e.m.Usable(p.Offering, s) || e.m.Price(p.Offering) > limit) {
 		p.Offering, r.watch = Nowhere, true
 	}
+	if p.Offering == Nowhere && r.since == now {
+		r.reason = p.Reason
+	}
 	if p.Offering != r.at {
-		e.leave(r, Moved)
+		how := Moved
+		if r.at == Nowhere {
+			how = Started
+		}
+		e.leave(r, how)
 		r.maxPrice, r.reason = limit, p.Reason
 		if p.Offering != Nowhere {
 			e.launch(r, p.Offering)

@@ -191,7 +191,7 @@ func (e *engine) settle(r *run, end End, stay *Stay) {
 		}
 	case Finished:
 		kept = needed(r.left, speed)
-	case Stopped, Unfinished:
+	case Stopped, Started, Unfinished:
 	}
 	lost := worked - kept
 	first := min(age, r.table.start)
@@ -201,21 +201,22 @@ func (e *engine) settle(r *run, end End, stay *Stay) {
 		paid = 0
 	}
 	kind := e.m.Offerings[at].Kind
-	part := func(h *cost.Hours, d time.Duration) {
+	part := func(h *cost.Hours, told *float64, d time.Duration) {
 		if d > 0 {
 			share := d.Hours() * ranks / hours
 			h.Of(kind).Add(cost.Bought{Hours: share * hours, Cost: share * paid})
+			*told += share * paid
 		}
 	}
-	// The first start of a job is part of its work: on demand it takes as long.
+	// The first start of a replica is part of its work: on demand it takes as long.
 	if r.launches == 1 {
-		part(&job.Usage.Work, first)
+		part(&job.Usage.Work, &stay.Training, first)
 	} else {
-		part(&job.Usage.Recovery, first)
+		part(&job.Usage.Recovery, &stay.Recovery, first)
 	}
-	part(&job.Usage.Work, kept)
-	part(&job.Usage.Recovery, lost)
-	part(&job.Usage.Stall, age-first-worked+extra)
+	part(&job.Usage.Work, &stay.Training, kept)
+	part(&job.Usage.Recovery, &stay.Recovery, lost)
+	part(&job.Usage.Stall, &stay.Stalls, age-first-worked+extra)
 	e.result.Offerings[at].Bought.Add(cost.Bought{Hours: hours, Cost: paid})
 
 	if saves > 0 {

@@ -63,7 +63,10 @@ type Stay struct {
 	Working  time.Duration // when the work began, at most To
 	Reason   string        // why it was there
 	End      End           // how it ended
-	Cost     float64       // $ for instances
+	Cost     float64       // $ for instances: Training, Stalls and Recovery
+	Training float64       // $ for work that lasted, and for the first start
+	Stalls   float64       // $ for checkpoints
+	Recovery float64       // $ for other starts, and for work that was lost
 	Lost     time.Duration // work that has to be done again
 }
 
@@ -75,6 +78,7 @@ const (
 	Finished    End = "finished"    // the work is done
 	Interrupted End = "interrupted" // the market took the instance
 	Moved       End = "moved"       // by decision
+	Started     End = "started"     // it waited, and got an instance
 	Stopped     End = "stopped"     // another replica was first
 	Unfinished  End = "unfinished"  // the simulation ended
 )

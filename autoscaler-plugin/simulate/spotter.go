@@ -200,10 +200,10 @@ func (p *Spotter) costs(s *State, m *Market) allocate.Costs {
 	return c
 }
 
-// terms are what an instance of an offering costs and risks at an age.
-func (p *Spotter) terms(m *Market, i int, age time.Duration) allocate.Terms {
+// offer is what an instance of an offering costs and risks at an age.
+func (p *Spotter) offer(m *Market, i int, age time.Duration) allocate.Offer {
 	o := m.Offerings[i]
-	t := allocate.Terms{
+	t := allocate.Offer{
 		Offering: o.Name, Region: o.Key.Region, Zone: o.Key.Zone, Type: o.Key.Type, OnDemand: o.Kind != cost.Spot,
 		PriceUSDPerHour: m.Price(i) / m.speed(i),
 	}
@@ -247,14 +247,14 @@ func (p *Spotter) request(s *State, m *Market) (allocate.Request, []allocate.Can
 	if p.Spread {
 		for i := range m.Offerings {
 			for _, o := range m.states[i].runs {
-				r.Held = append(r.Held, allocate.Node{ID: fmt.Sprintf("%08d", o.serial), Terms: p.terms(m, i, o.age(m.Now)), Age: o.age(m.Now)})
+				r.Held = append(r.Held, allocate.Node{ID: fmt.Sprintf("%08d", o.serial), Offer: p.offer(m, i, o.age(m.Now)), Age: o.age(m.Now)})
 			}
 		}
 		r.Nodes += len(r.Held)
 	}
 	var candidates []allocate.Candidate
 	for i := range m.Offerings {
-		c := allocate.Candidate{Terms: p.terms(m, i, 0)}
+		c := allocate.Candidate{Offer: p.offer(m, i, 0)}
 		if !m.Usable(i, s) {
 			c.Unusable = "cannot be had"
 		}
@@ -278,7 +278,7 @@ func (p *Spotter) better(s *State, m *Market) (pick, bool) {
 	}
 	r := allocate.Request{
 		Nodes: 1, Costs: p.costs(s, m),
-		Held: []allocate.Node{{ID: "it", Terms: p.terms(m, s.Offering, age), Age: age}},
+		Held: []allocate.Node{{ID: "it", Offer: p.offer(m, s.Offering, age), Age: age}},
 	}
 	_, candidates := p.request(s, m)
 	result := pick{version: p.version, offering: Nowhere}
