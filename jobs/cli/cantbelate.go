@@ -156,7 +156,7 @@ func runCantBeLate(ctx context.Context, e simulate.Experiment, zones [][]bool, s
 	cells := e.Cells()
 	runs := len(zones) * len(e.Starts)
 	var mu sync.Mutex
-	parts := newParts(ctx, len(zones)*(1+len(e.Changeovers))+runs, stderr)
+	crew := newCrew(ctx, len(zones)*(1+len(e.Changeovers))+runs, stderr)
 	add := func(at int, scores []simulate.Score, of func(*simulate.Cell) *simulate.Score) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -169,22 +169,22 @@ func runCantBeLate(ctx context.Context, e simulate.Experiment, zones [][]bool, s
 	for z := range zones {
 		zone := zones[z : z+1]
 		for i, c := range e.Changeovers {
-			parts.do(func() {
+			crew.do(func() {
 				add(i*len(e.Deadlines), e.Spotter(zone, c), func(c *simulate.Cell) *simulate.Score { return &c.Spotter })
 			})
 		}
-		parts.do(func() {
+		crew.do(func() {
 			greedy, uniform := e.Baselines(zone)
 			add(0, greedy, func(c *simulate.Cell) *simulate.Score { return &c.Greedy })
 			add(0, uniform, func(c *simulate.Cell) *simulate.Score { return &c.UniformProgress })
 		})
 		for _, start := range e.Starts {
-			parts.do(func() {
+			crew.do(func() {
 				add(0, optimum(e, zone, start), func(c *simulate.Cell) *simulate.Score { return &c.Optimal })
 			})
 		}
 	}
-	if err := parts.wait(); err != nil {
+	if err := crew.wait(); err != nil {
 		return nil, err
 	}
 	for i := range cells {
@@ -207,20 +207,20 @@ func optimum(e simulate.Experiment, zones [][]bool, start int) []simulate.Score 
 	return scores
 }
 
-// parts runs the parts of a long work, as many at once as there are processors, and shows on a terminal how far it is.
-type parts struct {
+// crew runs the parts of a long work, as many at once as there are processors, and shows on a terminal how far it is.
+type crew struct {
 	group *errgroup.Group
 	ctx   context.Context //nolint:containedctx // of the group, whose life is that of this value
 	bar   *progressbar.ProgressBar
 }
 
-func newParts(ctx context.Context, n int, stderr io.Writer) *parts {
+func newCrew(ctx context.Context, n int, stderr io.Writer) *crew {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	return &parts{group: group, ctx: ctx, bar: bar(stderr, int64(n), "simulating")}
+	return &crew{group: group, ctx: ctx, bar: bar(stderr, int64(n), "simulating")}
 }
 
-func (p *parts) do(f func()) {
+func (p *crew) do(f func()) {
 	p.group.Go(func() error {
 		if err := p.ctx.Err(); err != nil {
 			return err
@@ -230,7 +230,7 @@ func (p *parts) do(f func()) {
 	})
 }
 
-func (p *parts) wait() error { return p.group.Wait() }
+func (p *crew) wait() error { return p.group.Wait() }
 
 func printCells(w io.Writer, cells []simulate.Cell) error {
 	return table(w, func(w io.Writer) {

@@ -72,10 +72,10 @@ func runMultiZone(ctx context.Context, e simulate.Experiment, zones [][]bool, st
 	var cells []simulate.MultiZoneCell
 	var mu sync.Mutex
 	best := make([]float64, len(e.Deadlines)*len(e.Changeovers))
-	parts := newParts(ctx, 1+len(e.Starts), stderr)
-	parts.do(func() { cells = e.MultiZone(zones) })
+	crew := newCrew(ctx, 1+len(e.Starts), stderr)
+	crew.do(func() { cells = e.MultiZone(zones) })
 	for _, start := range e.Starts {
-		parts.do(func() {
+		crew.do(func() {
 			costs := e.Optimum(zones, start)
 			mu.Lock()
 			defer mu.Unlock()
@@ -84,7 +84,7 @@ func runMultiZone(ctx context.Context, e simulate.Experiment, zones [][]bool, st
 			}
 		})
 	}
-	if err := parts.wait(); err != nil {
+	if err := crew.wait(); err != nil {
 		return nil, err
 	}
 	for i := range cells {
