@@ -41,8 +41,8 @@ func drawPool(t *rapid.T) (Request, []Candidate) {
 	r := Request{
 		Nodes: rapid.IntRange(0, 7).Draw(t, "nodes"),
 		Limits: Limits{
-			OnDemandBase: rapid.IntRange(0, 3).Draw(t, "base"), OnDemandShare: share.Draw(t, "on-demand share"), RegionShare: share.Draw(t, "region share"),
-			ZoneShare: share.Draw(t, "zone share"), OfferingShare: share.Draw(t, "offering share"),
+			OnDemandBase: rapid.IntRange(0, 3).Draw(t, "base"), OnDemandShare: share.Draw(t, "on-demand share"),
+			RegionShare: share.Draw(t, "region share"), ZoneShare: share.Draw(t, "zone share"), OfferingShare: share.Draw(t, "offering share"),
 			BudgetUSDPerHour: rapid.SampledFrom([]float64{0, 0, 1, 4, 9}).Draw(t, "budget"),
 		},
 		Costs: testCosts(),
@@ -106,7 +106,10 @@ func within(t *rapid.T, r Request, candidates []Candidate, before, after []Offer
 		if c.MaxNodes > 0 {
 			must.LessEq(t, max(c.MaxNodes, was["nodes "+c.Offering]), is["nodes "+c.Offering], must.Sprint("max_nodes"))
 		}
-		for key, share := range map[string]float64{"region " + c.Region: r.RegionShare, "zone " + c.Region + c.Zone: r.ZoneShare, "offering " + c.Offering: r.OfferingShare} {
+		shares := map[string]float64{
+			"region " + c.Region: r.RegionShare, "zone " + c.Region + c.Zone: r.ZoneShare, "offering " + c.Offering: r.OfferingShare,
+		}
+		for key, share := range shares {
 			must.LessEq(t, max(most(share), was[key]), is[key], must.Sprint(key))
 		}
 	}
@@ -265,7 +268,8 @@ func TestMix_nearOptimal(t *testing.T) {
 		var candidates []Candidate
 		for i := range 4 {
 			region := fmt.Sprint(rng.IntN(2))
-			candidates = append(candidates, spot(fmt.Sprintf("o%d", i), region, region+fmt.Sprint(rng.IntN(2)), 0.6+rng.Float64(), rng.ExpFloat64()*0.5))
+			zone := region + fmt.Sprint(rng.IntN(2))
+			candidates = append(candidates, spot(fmt.Sprintf("o%d", i), region, zone, 0.6+rng.Float64(), rng.ExpFloat64()*0.5))
 		}
 		candidates = append(candidates, onDemand("od", 3))
 		r := Request{Nodes: 1 + rng.IntN(6), Costs: testCosts()}

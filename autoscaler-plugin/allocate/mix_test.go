@@ -20,11 +20,15 @@ func testCosts() Costs {
 }
 
 func spot(name, region, zone string, price, hazard float64) Candidate {
-	return Candidate{Offer: Offer{Offering: name, Region: region, Zone: zone, Type: "v100", PriceUSDPerHour: price, HazardPerHour: hazard}}
+	return Candidate{Offer: Offer{
+		Offering: name, Region: region, Zone: zone, Type: "v100", PriceUSDPerHour: price, HazardPerHour: hazard,
+	}}
 }
 
 func onDemand(name string, price float64) Candidate {
-	return Candidate{Offer: Offer{Offering: name, Region: "east", Zone: "east-a", Type: "v100", OnDemand: true, PriceUSDPerHour: price}}
+	return Candidate{Offer: Offer{
+		Offering: name, Region: "east", Zone: "east-a", Type: "v100", OnDemand: true, PriceUSDPerHour: price,
+	}}
 }
 
 func unusable(c Candidate, why string) Candidate {
@@ -100,7 +104,14 @@ func TestRequest_OnDemand(t *testing.T) {
 		share       float64
 		want        int
 	}{
-		{10, 2, 0, 2}, {10, 2, 0.3, 5}, {10, 2, 0.25, 4}, {10, 2, 1, 10}, {1, 2, 0.5, 1}, {0, 2, 0.5, 0}, {10, 0, 0.01, 1}, {10, 0, 0.1, 1},
+		{10, 2, 0, 2},
+		{10, 2, 0.3, 5},
+		{10, 2, 0.25, 4},
+		{10, 2, 1, 10},
+		{1, 2, 0.5, 1},
+		{0, 2, 0.5, 0},
+		{10, 0, 0.01, 1},
+		{10, 0, 0.1, 1},
 	} {
 		r := Request{Nodes: c.nodes, Limits: Limits{OnDemandBase: c.base, OnDemandShare: c.share}}
 		must.Eq(t, c.want, r.OnDemand(), must.Sprint(c))
@@ -138,22 +149,32 @@ func TestMix(t *testing.T) {
 		"base first":     {2, nil, all, func(r *Request) { r.OnDemandBase = 1 }, "od! west"},
 		"cheapest base":  {1, nil, []Candidate{od, od2}, func(r *Request) { r.OnDemandBase = 1 }, "od2!"},
 		// 2 + ceil(0.3*3) = 3 on demand.
-		"share above the base": {5, nil, all, func(r *Request) { r.OnDemandBase, r.OnDemandShare = 2, 0.3 }, "od! od! od! west east"},
-		"share is there":       {2, []Node{held(od, 1)}, all, func(r *Request) { r.OnDemandShare = 0.5 }, "west"},
+		"share above the base": {
+			5, nil, all, func(r *Request) { r.OnDemandBase, r.OnDemandShare = 2, 0.3 }, "od! od! od! west east",
+		},
+		"share is there": {2, []Node{held(od, 1)}, all, func(r *Request) { r.OnDemandShare = 0.5 }, "west"},
 		"base beyond the count": {
 			1, []Node{held(west, 1)}, all, func(r *Request) { r.OnDemandBase = 1 }, "od!",
 		},
-		"no on-demand, spot for the base": {2, nil, []Candidate{west, unusable(od, "is sold out")}, func(r *Request) { r.OnDemandBase = 1 }, "west west"},
+		"no on-demand, spot for the base": {
+			2, nil, []Candidate{west, unusable(od, "is sold out")}, func(r *Request) { r.OnDemandBase = 1 }, "west west",
+		},
 
 		// In a pool of 2 the second costs 0.998 + 0.8*8.8*0.234/2 = 1.822 in west, 1.410 in west2, and
 		// 1.098 + 0.14*8.8*0.234/2 = 1.242 in east.
 		"second in another region": {2, []Node{held(west, 1)}, all, nil, "east"},
-		"just cheap enough":        {2, []Node{held(west, 1)}, []Candidate{west, spot("east", "east", "east-a", 1.479, 0.44)}, nil, "east"},
-		"just too dear":            {2, []Node{held(west, 1)}, []Candidate{west, spot("east", "east", "east-a", 1.481, 0.44)}, nil, "west"},
-		"equal: other region":      {2, []Node{held(west, 1, quiet)}, []Candidate{calm(north), calm(west2), calm(west)}, nil, "north"},
-		"equal: other zone":        {2, []Node{held(west, 1, quiet)}, []Candidate{calm(west), calm(west2)}, nil, "west2"},
-		"equal: first name":        {1, nil, []Candidate{calm(west2), calm(west)}, nil, "west"},
-		"equal: on-demand":         {1, nil, []Candidate{spot("a", "east", "east-a", 3, 0), od}, nil, "od"},
+		"just cheap enough": {
+			2, []Node{held(west, 1)}, []Candidate{west, spot("east", "east", "east-a", 1.479, 0.44)}, nil, "east",
+		},
+		"just too dear": {
+			2, []Node{held(west, 1)}, []Candidate{west, spot("east", "east", "east-a", 1.481, 0.44)}, nil, "west",
+		},
+		"equal: other region": {
+			2, []Node{held(west, 1, quiet)}, []Candidate{calm(north), calm(west2), calm(west)}, nil, "north",
+		},
+		"equal: other zone": {2, []Node{held(west, 1, quiet)}, []Candidate{calm(west), calm(west2)}, nil, "west2"},
+		"equal: first name": {1, nil, []Candidate{calm(west2), calm(west)}, nil, "west"},
+		"equal: on-demand":  {1, nil, []Candidate{spot("a", "east", "east-a", 3, 0), od}, nil, "od"},
 
 		// 0.80 + h*0.45 = 3 at h = 4.889.
 		"spot just worth its risk": {1, nil, []Candidate{spot("west", "west", "west-a", 0.8, 4.88), od}, nil, "west"},
@@ -163,22 +184,42 @@ func TestMix(t *testing.T) {
 		"no candidates":            {2, nil, nil, nil, "-2"},
 		"about to be outbid":       {1, nil, []Candidate{bidden(west, 0.5), od}, nil, "od"},
 		"perhaps outbid":           {1, nil, []Candidate{bidden(west, 0.49), od}, nil, "west"},
-		"no price":                 {1, nil, []Candidate{spot("west", "west", "west-a", math.NaN(), 0), spot("x", "x", "x", 1, math.NaN())}, nil, "-1"},
+		"no price": {
+			1, nil, []Candidate{spot("west", "west", "west-a", math.NaN(), 0), spot("x", "x", "x", 1, math.NaN())}, nil, "-1",
+		},
 
 		"max_nodes":          {3, nil, []Candidate{atMost(1, west), od}, nil, "west od od"},
 		"max_nodes with one": {2, []Node{held(west, 1)}, []Candidate{atMost(1, west), od}, nil, "od"},
 		// floor(0.5*5) = 2 in a region.
-		"region share":            {5, nil, []Candidate{west, west2, od}, func(r *Request) { r.RegionShare = 0.5 }, "west west2 od od od"},
-		"zone share":              {5, nil, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.5 }, "west west od od od"},
-		"offering share":          {5, nil, []Candidate{west, od}, func(r *Request) { r.OfferingShare = 0.2 }, "west od od od od"},
-		"share of one node":       {1, nil, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.1 }, "west"},
-		"share broken by what is": {4, []Node{held(west, 1), held(west, 2)}, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.25 }, "od od"},
+		"region share": {
+			5, nil, []Candidate{west, west2, od}, func(r *Request) { r.RegionShare = 0.5 }, "west west2 od od od",
+		},
+		"zone share": {5, nil, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.5 }, "west west od od od"},
+		"offering share": {
+			5, nil, []Candidate{west, od}, func(r *Request) { r.OfferingShare = 0.2 }, "west od od od od",
+		},
+		"share of one node": {1, nil, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.1 }, "west"},
+		"share broken by what is": {
+			4, []Node{held(west, 1), held(west, 2)}, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.25 }, "od od",
+		},
 
-		"budget":                  {3, nil, []Candidate{od}, func(r *Request) { r.BudgetUSDPerHour = 6 }, "od od -1"},
-		"budget spent":            {2, []Node{held(od, 1)}, []Candidate{west}, func(r *Request) { r.BudgetUSDPerHour = 3 }, "-1"},
-		"budget: cheap enough":    {2, []Node{held(od, 1)}, []Candidate{west}, func(r *Request) { r.BudgetUSDPerHour = 3.8 }, "west"},
-		"budget keeps for others": {3, nil, []Candidate{spot("calm", "east", "east-a", 1, 0), spot("cheap", "west", "west-a", 0.8, 1)}, func(r *Request) { r.BudgetUSDPerHour = 2.6 }, "calm cheap cheap"},
-		"budget too small":        {3, nil, []Candidate{spot("calm", "east", "east-a", 1, 0), spot("cheap", "west", "west-a", 0.8, 1)}, func(r *Request) { r.BudgetUSDPerHour = 2 }, "calm calm -1"},
+		"budget":       {3, nil, []Candidate{od}, func(r *Request) { r.BudgetUSDPerHour = 6 }, "od od -1"},
+		"budget spent": {2, []Node{held(od, 1)}, []Candidate{west}, func(r *Request) { r.BudgetUSDPerHour = 3 }, "-1"},
+		"budget: cheap enough": {
+			2, []Node{held(od, 1)}, []Candidate{west}, func(r *Request) { r.BudgetUSDPerHour = 3.8 }, "west",
+		},
+		"budget keeps for others": {
+			3, nil,
+			[]Candidate{spot("calm", "east", "east-a", 1, 0), spot("cheap", "west", "west-a", 0.8, 1)},
+			func(r *Request) { r.BudgetUSDPerHour = 2.6 },
+			"calm cheap cheap",
+		},
+		"budget too small": {
+			3, nil,
+			[]Candidate{spot("calm", "east", "east-a", 1, 0), spot("cheap", "west", "west-a", 0.8, 1)},
+			func(r *Request) { r.BudgetUSDPerHour = 2 },
+			"calm calm -1",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -219,14 +260,16 @@ func TestMix_reasons(t *testing.T) {
 	od := onDemand("od", 3)
 	r := Request{Nodes: 2, Costs: testCosts()}
 	first := Mix(r, []Candidate{west, od})
-	must.Eq(t, "0 of 2 nodes are there; west is the best at 0.8 $/h, which counts as 0.998 with 0.44 interruptions an hour of 0.45 $", first.Picks[0].Reason)
+	must.Eq(t, "0 of 2 nodes are there; west is the best at 0.8 $/h, which counts as 0.998 with 0.44 interruptions an hour "+
+		"of 0.45 $", first.Picks[0].Reason)
 	must.Eq(t, "1 of 2 nodes are there; west is the best at 0.8 $/h, which counts as 1.822 with 0.44 interruptions an hour of 0.45 $ "+
 		"and 1 spot nodes in west, 1 of them in west-a", first.Picks[1].Reason)
 
 	r.Nodes, r.OnDemandBase = 1, 1
 	must.Eq(t, "base: 0 of 1 on-demand nodes are there", Mix(r, []Candidate{od}).Picks[0].Reason)
 	r.OnDemandBase = 0
-	must.Eq(t, "0 of 1 nodes are there; no spot can be had: west is sold out", Mix(r, []Candidate{od, unusable(west, "is sold out")}).Picks[0].Reason)
+	must.Eq(t, "0 of 1 nodes are there; no spot can be had: west is sold out",
+		Mix(r, []Candidate{od, unusable(west, "is sold out")}).Picks[0].Reason)
 	must.Eq(t, "0 of 1 nodes are there; no spot can be had: the pool has no such offering", Mix(r, []Candidate{od}).Picks[0].Reason)
 	r.Held = []Node{held(west, 1)}
 	r.Nodes, r.ZoneShare = 2, 0.5
@@ -234,9 +277,11 @@ func TestMix_reasons(t *testing.T) {
 		Mix(r, []Candidate{west, od}).Picks[0].Reason)
 	r = Request{Nodes: 1, Costs: testCosts()}
 	must.Eq(t, "0 of 1 nodes are there; od is the best at 3 $/h on demand, spot is not worth its risk: "+
-		"wild costs 0.8 $/h, which counts as 3.5 with 6 interruptions an hour of 0.45 $; od 3", Mix(r, []Candidate{od, spot("wild", "x", "x", 0.8, 6)}).Picks[0].Reason)
+		"wild costs 0.8 $/h, which counts as 3.5 with 6 interruptions an hour of 0.45 $; od 3",
+		Mix(r, []Candidate{od, spot("wild", "x", "x", 0.8, 6)}).Picks[0].Reason)
 	r.BudgetUSDPerHour = 2
-	must.Eq(t, "0 of 1 nodes are there; nothing can be had: od at 3 $/h exceeds the budget, of which 0 of 2 $/h are spent", Mix(r, []Candidate{od}).Why)
+	must.Eq(t, "0 of 1 nodes are there; nothing can be had: od at 3 $/h exceeds the budget, of which 0 of 2 $/h are spent",
+		Mix(r, []Candidate{od}).Why)
 }
 
 func TestWorst(t *testing.T) {
@@ -249,16 +294,18 @@ func TestWorst(t *testing.T) {
 		change func(*Request)
 		want   string
 	}{
-		"the fallback":          {1, []Node{held(west, 1), held(od, 1)}, nil, "od-1"},
-		"not the base":          {1, []Node{held(west, 1), held(od, 1)}, func(r *Request) { r.OnDemandBase = 1 }, "west-1"},
-		"not the share":         {2, []Node{held(west, 1), held(od, 1)}, func(r *Request) { r.OnDemandShare = 0.5 }, "west-1"},
-		"the dearer":            {1, []Node{held(west, 1), held(east, 1)}, nil, "east-1"},
-		"the crowd":             {2, []Node{held(west, 1), held(west, 2), held(east, 1)}, nil, "west-1"},
-		"the risky":             {1, []Node{held(west, 1, func(n *Node) { n.HazardPerHour = 2 }), held(east, 1)}, nil, "west-1"},
-		"spot above on-demand":  {1, []Node{held(west, 1, func(n *Node) { n.HazardPerHour = 6 }), held(od, 1)}, nil, "west-1"},
-		"outbid before dearer":  {1, []Node{held(west, 1, func(n *Node) { n.Outbid = 0.5 }), held(od, 1)}, nil, "west-1"},
-		"not likely outbid":     {1, []Node{held(west, 1, func(n *Node) { n.Outbid = 0.49 }), held(od, 1)}, nil, "od-1"},
-		"share before dearer":   {3, []Node{held(west, 1), held(west, 2), held(od, 1), held(od, 2)}, func(r *Request) { r.ZoneShare = 0.5 }, "west-1"},
+		"the fallback":         {1, []Node{held(west, 1), held(od, 1)}, nil, "od-1"},
+		"not the base":         {1, []Node{held(west, 1), held(od, 1)}, func(r *Request) { r.OnDemandBase = 1 }, "west-1"},
+		"not the share":        {2, []Node{held(west, 1), held(od, 1)}, func(r *Request) { r.OnDemandShare = 0.5 }, "west-1"},
+		"the dearer":           {1, []Node{held(west, 1), held(east, 1)}, nil, "east-1"},
+		"the crowd":            {2, []Node{held(west, 1), held(west, 2), held(east, 1)}, nil, "west-1"},
+		"the risky":            {1, []Node{held(west, 1, func(n *Node) { n.HazardPerHour = 2 }), held(east, 1)}, nil, "west-1"},
+		"spot above on-demand": {1, []Node{held(west, 1, func(n *Node) { n.HazardPerHour = 6 }), held(od, 1)}, nil, "west-1"},
+		"outbid before dearer": {1, []Node{held(west, 1, func(n *Node) { n.Outbid = 0.5 }), held(od, 1)}, nil, "west-1"},
+		"not likely outbid":    {1, []Node{held(west, 1, func(n *Node) { n.Outbid = 0.49 }), held(od, 1)}, nil, "od-1"},
+		"share before dearer": {
+			3, []Node{held(west, 1), held(west, 2), held(od, 1), held(od, 2)}, func(r *Request) { r.ZoneShare = 0.5 }, "west-1",
+		},
 		"of equals the young":   {1, []Node{held(west, 1), held(west, 2, young)}, nil, "west-2"},
 		"of equals the first":   {1, []Node{held(west, 2), held(west, 1)}, nil, "west-1"},
 		"nothing but the base":  {0, []Node{}, nil, ""},
@@ -306,31 +353,65 @@ func TestRelocate(t *testing.T) {
 		change func(*Request)
 		want   string
 	}{
-		"back to spot":          {[]Node{held(od, 1)}, []Candidate{west, od}, nil, "od-1>west"},
-		"not the base":          {[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.OnDemandBase = 1 }, ""},
-		"spot is not there":     {[]Node{held(od, 1)}, []Candidate{unusable(west, "is sold out"), od}, nil, ""},
-		"old stays":             {[]Node{held(west, 1, old)}, []Candidate{west, od}, nil, ""},
-		"equal stays":           {[]Node{held(west, 1)}, []Candidate{west, east, od}, nil, ""},
-		"two of three":          {[]Node{held(od, 1), held(od, 2), held(od, 3)}, []Candidate{west, east, od}, nil, "od-1>west od-2>east"},
-		"keeps its share":       {[]Node{held(od, 1), held(od, 2)}, []Candidate{west, od}, func(r *Request) { r.OnDemandShare = 0.5 }, "od-1>west"},
-		"share of the target":   {[]Node{held(od, 1), held(od, 2)}, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.5 }, "od-1>west"},
-		"max_nodes of target":   {[]Node{held(od, 1), held(west, 1)}, []Candidate{atMost(1, west), od}, nil, ""},
-		"both in the budget":    {[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3.8 }, "od-1>west"},
-		"not both in it":        {[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3.7 }, ""},
-		"outbid":                {[]Node{held(west, 1, outbid)}, []Candidate{west, od}, nil, "west-1>west"},
-		"outbid everywhere":     {[]Node{held(west, 1, outbid)}, []Candidate{bidden(west, 0.5), od}, nil, "west-1>od"},
-		"outbid without escape": {[]Node{held(west, 1, outbid), held(od, 1)}, []Candidate{bidden(west, 0.6), atMost(1, od)}, nil, ""},
-		"outbid, then others":   {[]Node{held(west, 1, outbid), held(od, 1)}, []Candidate{bidden(west, 0.6), atMost(1, east)}, nil, "west-1>east"},
-		"over its share":        {[]Node{held(west, 1), held(west, 2)}, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.5 }, "west-1>od"},
+		"back to spot":      {[]Node{held(od, 1)}, []Candidate{west, od}, nil, "od-1>west"},
+		"not the base":      {[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.OnDemandBase = 1 }, ""},
+		"spot is not there": {[]Node{held(od, 1)}, []Candidate{unusable(west, "is sold out"), od}, nil, ""},
+		"old stays":         {[]Node{held(west, 1, old)}, []Candidate{west, od}, nil, ""},
+		"equal stays":       {[]Node{held(west, 1)}, []Candidate{west, east, od}, nil, ""},
+		"two of three": {
+			[]Node{held(od, 1), held(od, 2), held(od, 3)}, []Candidate{west, east, od}, nil, "od-1>west od-2>east",
+		},
+		"keeps its share": {
+			[]Node{held(od, 1), held(od, 2)}, []Candidate{west, od}, func(r *Request) { r.OnDemandShare = 0.5 }, "od-1>west",
+		},
+		"share of the target": {
+			[]Node{held(od, 1), held(od, 2)}, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.5 }, "od-1>west",
+		},
+		"max_nodes of target": {[]Node{held(od, 1), held(west, 1)}, []Candidate{atMost(1, west), od}, nil, ""},
+		"both in the budget": {
+			[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3.8 }, "od-1>west",
+		},
+		"not both in it":    {[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3.7 }, ""},
+		"outbid":            {[]Node{held(west, 1, outbid)}, []Candidate{west, od}, nil, "west-1>west"},
+		"outbid everywhere": {[]Node{held(west, 1, outbid)}, []Candidate{bidden(west, 0.5), od}, nil, "west-1>od"},
+		"outbid without escape": {
+			[]Node{held(west, 1, outbid), held(od, 1)}, []Candidate{bidden(west, 0.6), atMost(1, od)}, nil, "",
+		},
+		"outbid, then others": {
+			[]Node{held(west, 1, outbid), held(od, 1)}, []Candidate{bidden(west, 0.6), atMost(1, east)}, nil, "west-1>east",
+		},
+		"over its share": {
+			[]Node{held(west, 1), held(west, 2)}, []Candidate{west, od}, func(r *Request) { r.ZoneShare = 0.5 }, "west-1>od",
+		},
 
 		// To east: 0.90 + 0.44*0.45 = 1.098 $/h, changeover 0.1 h * (0.90+3) = 0.39 $ in 2 h = 0.195 $/h. Staying must cost
 		// more than 1.293, which is 0.80 + h*0.45 at h = 1.0956; a tenth of that is saved.
-		"region loses others, just not": {[]Node{held(west, 1, hazard(1.09))}, []Candidate{unusable(west, "-"), east, od}, func(r *Request) { r.Horizon = 2 * time.Hour }, ""},
-		"region loses others":           {[]Node{held(west, 1, hazard(1.10))}, []Candidate{unusable(west, "-"), east, od}, func(r *Request) { r.Horizon = 2 * time.Hour }, "west-1>east"},
+		"region loses others, just not": {
+			[]Node{held(west, 1, hazard(1.09))},
+			[]Candidate{unusable(west, "-"), east, od},
+			func(r *Request) { r.Horizon = 2 * time.Hour },
+			"",
+		},
+		"region loses others": {
+			[]Node{held(west, 1, hazard(1.10))},
+			[]Candidate{unusable(west, "-"), east, od},
+			func(r *Request) { r.Horizon = 2 * time.Hour },
+			"west-1>east",
+		},
 		// With a changeover that costs nothing a tenth must be saved: 1.098/0.9 = 1.220 at h = 0.9333.
-		"a tenth, just not": {[]Node{held(west, 1, hazard(0.93))}, []Candidate{unusable(west, "-"), east, od}, func(r *Request) { r.LostWork, r.Changeover = 9*time.Minute, 0 }, ""},
-		"a tenth":           {[]Node{held(west, 1, hazard(0.94))}, []Candidate{unusable(west, "-"), east, od}, func(r *Request) { r.LostWork, r.Changeover = 9*time.Minute, 0 }, "west-1>east"},
-		"hopeless spot":     {[]Node{held(west, 1, hazard(9))}, []Candidate{unusable(west, "-"), od}, nil, "west-1>od"},
+		"a tenth, just not": {
+			[]Node{held(west, 1, hazard(0.93))},
+			[]Candidate{unusable(west, "-"), east, od},
+			func(r *Request) { r.LostWork, r.Changeover = 9*time.Minute, 0 },
+			"",
+		},
+		"a tenth": {
+			[]Node{held(west, 1, hazard(0.94))},
+			[]Candidate{unusable(west, "-"), east, od},
+			func(r *Request) { r.LostWork, r.Changeover = 9*time.Minute, 0 },
+			"west-1>east",
+		},
+		"hopeless spot": {[]Node{held(west, 1, hazard(9))}, []Candidate{unusable(west, "-"), od}, nil, "west-1>od"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

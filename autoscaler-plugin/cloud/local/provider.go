@@ -143,7 +143,8 @@ func (p *Provider) launch(ctx context.Context, req cloud.Launch, o offering, dir
 	}
 	position := clock.Position(now)
 	if !o.tape.At(position) {
-		return cloud.Instance{}, fmt.Errorf("offering %q at %v of its trace: %w", o.Name, position.Round(time.Second), cloud.ErrUnavailable)
+		return cloud.Instance{}, fmt.Errorf("offering %q at %v of its trace: %w",
+			o.Name, position.Round(time.Second), cloud.ErrUnavailable)
 	}
 	price, priced := o.tape.price(position)
 	switch {

@@ -29,7 +29,8 @@ func readTape(data []byte) (tape, error) {
 		return tape{}, fmt.Errorf("parse trace: prices: %w; give one number in $/h per tick", err)
 	}
 	if len(file.Prices) > 0 && len(file.Prices) != len(trace.Up) {
-		return tape{}, fmt.Errorf("parse trace: prices: %d of them for %d ticks; give one per tick, or none", len(file.Prices), len(trace.Up))
+		return tape{}, fmt.Errorf("parse trace: prices: %d of them for %d ticks; give one per tick, or none",
+			len(file.Prices), len(trace.Up))
 	}
 	if i := slices.IndexFunc(file.Prices, func(p float64) bool { return !(p >= 0) || math.IsInf(p, 0) }); i >= 0 {
 		return tape{}, fmt.Errorf("parse trace: prices[%d]: %v is negative; give $/h, 0 or more", i, file.Prices[i])
