@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,21 +25,44 @@ var cadenceMarkets = []string{"aws-2023-02", "aws-2022-10"}
 
 // lives are the up-times of a market, split: the first half of each zone's is learned from, the second half is played.
 type lives struct {
+	name         string
 	tick         time.Duration
+	spread       bool // each ends at any time of its last tick, not at the end of it
 	first, other []time.Duration
+
+	mean  time.Duration  // of the first half
+	fit   hazard.Weibull // to it
+	table lifeTable      // of it
+	known map[cadence.Terms]pair
 }
+
+// pair are the schedules for the two hazards.
+type pair struct{ weibull, table *cadence.Schedule }
 
 // cadenceSection scores the schedules on up-times that they were not fitted to.
 func cadenceSection(w io.Writer, data string) error {
-	for _, name := range cadenceMarkets {
-		l, err := readLives(filepath.Join(data, "availability", name))
-		if err != nil {
-			return err
-		}
-		for _, spread := range []bool{false, true} {
-			if err := cadenceTable(w, name, l, spread); err != nil {
+	var tables [][]*lives
+	for _, spread := range []bool{false, true} {
+		var all []*lives
+		for _, name := range cadenceMarkets {
+			l, err := readLives(filepath.Join(data, "availability", name), spread)
+			if err != nil {
 				return err
 			}
+			if l == nil {
+				_, err := fmt.Fprintf(w, "skipped: no traces of %s in %q\n", name, data)
+				return err
+			}
+			all = append(all, l)
+		}
+		tables = append(tables, all)
+		for _, l := range all {
+			tables = append(tables, []*lives{l})
+		}
+	}
+	for _, t := range tables {
+		if err := cadenceTable(w, t); err != nil {
+			return err
 		}
 	}
 	_, err := fmt.Fprintf(w, `
@@ -46,29 +70,30 @@ Waste: stalls, lost work and final checkpoints (each as long as a stall, counted
 time for one), as a share of the up-time. In up-times as recorded every instance ends exactly at a tick of the recording, which
 intervals that end just before one profit from; spread: it ends at any time of that tick, eight of them for each instance. best
 fixed: the least of all intervals from 10 s to 200 h in steps of 1 %%, of all that end at one of the first 400 ticks, and of no
-checkpoint, in hindsight. Young, Daly: with the mean up-time of the first half, and p. moment: sqrt(2C/((1-p)h)) at each age,
-h as in Weibull. Weibull, life table: cadence.New with a hazard fitted to the first half. The life table's bands and weights were
-chosen by two-fold validation within the first halves.
+checkpoint, in hindsight. Young, Daly: with the mean up-time of the market's first half, and p. moment: sqrt(2C/((1-p)h)) at each
+age, h as in Weibull. Weibull, life table: cadence.New with a hazard fitted to the first half of the market's up-times. The life
+table's bands and weights were chosen by two-fold validation within the first halves. / best: the life table's waste over that of
+the best fixed interval, and ± one standard deviation of that, by bootstrap over instances.
 `)
 	return err
 }
 
-// readLives reads the zones of a market. An up-time that the recording cuts off, at its beginning or at its end, is left out.
-func readLives(dir string) (lives, error) {
-	var out lives
+// readLives reads the zones of a market; nil if there are none. An up-time that the recording cuts off, at its beginning or at its end, is left out.
+func readLives(dir string, spread bool) (*lives, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_[0-9].json"))
 	if err != nil || len(files) == 0 {
-		return out, fmt.Errorf("no traces in %s: give --data the directory with availability/ and prices/", dir)
+		return nil, err
 	}
 	slices.Sort(files)
+	l := &lives{name: filepath.Base(dir), spread: spread, known: map[cadence.Terms]pair{}}
 	for _, name := range files {
 		b, err := os.ReadFile(name)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		trace, err := market.ParseTrace(b)
 		if err != nil {
-			return out, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		var whole []time.Duration
 		for _, l := range hazard.Lifetimes(trace) {
@@ -76,75 +101,150 @@ func readLives(dir string) (lives, error) {
 				whole = append(whole, l.Duration)
 			}
 		}
-		out.tick = trace.Tick
-		out.first = append(out.first, whole[:len(whole)/2]...)
-		out.other = append(out.other, whole[len(whole)/2:]...)
+		l.tick = trace.Tick
+		l.first = append(l.first, whole[:len(whole)/2]...)
+		l.other = append(l.other, whole[len(whole)/2:]...)
 	}
-	return out, nil
+	return l, l.learn()
 }
 
-// cadenceTable prints one market's rows.
-func cadenceTable(w io.Writer, name string, l lives, spread bool) error {
-	title, width := "as recorded", time.Second
-	first, other := l.first, l.other
-	if spread {
-		title, width = "spread over their last tick", l.tick
-		first, other = spreadOut(first, l.tick), spreadOut(other, l.tick)
+// learn fits what is known of the first half.
+func (l *lives) learn() error {
+	first := l.first
+	if l.spread {
+		first, l.other = spreadOut(first, l.tick), spreadOut(l.other, l.tick)
 	}
 	sample := make([]hazard.Lifetime, len(first))
-	var mean time.Duration
 	for i, d := range first {
 		sample[i].Duration = d
-		mean += d / time.Duration(len(first))
+		l.mean += d / time.Duration(len(first))
 	}
-	fit, err := hazard.FitWeibull(sample)
+	var err error
+	l.fit, err = hazard.FitWeibull(sample)
+	l.table = newLifeTable(l.first, l.tick, l.fit)
+	return err
+}
+
+// plan computes the schedules for terms, once.
+func (l *lives) plan(terms cadence.Terms) error {
+	if _, ok := l.known[terms]; ok {
+		return nil
+	}
+	width := time.Second
+	if l.spread {
+		width = l.tick
+	}
+	risks, jumps := l.table.hazard(width)
+	weibull, err := cadence.New(terms, cadence.Weibull(l.fit.Shape, l.fit.Scale))
 	if err != nil {
 		return err
 	}
-	table, jumps := newLifeTable(l.first, l.tick, fit).hazard(width)
-	_, _ = fmt.Fprintf(w, "\n%s, up-times %s: %d to fit (mean %s, Weibull %.3f, %s), %d to score\n", name, title, len(l.first),
-		mean.Round(time.Minute), fit.Shape, fit.Scale.Round(time.Minute), len(l.other))
+	table, err := cadence.New(terms, risks, jumps...)
+	l.known[terms] = pair{weibull, table}
+	return err
+}
+
+// when is a schedule: how long after an age the next checkpoint comes, if one does.
+type when func(age time.Duration) (interval time.Duration, worth bool)
+
+// cadenceTable prints the rows of markets that are pooled.
+func cadenceTable(w io.Writer, markets []*lives) error {
+	title := "as recorded"
+	if markets[0].spread {
+		title = "spread over their last tick"
+	}
+	_, _ = fmt.Fprintf(w, "\nup-times %s:\n", title)
+	for _, l := range markets {
+		n := len(l.other)
+		if l.spread {
+			n /= parts
+		}
+		_, _ = fmt.Fprintf(w, "  %s: fitted to %d (mean %s, Weibull %.3f, %s), scored on %d\n", l.name, len(l.first),
+			l.mean.Round(time.Minute), l.fit.Shape, l.fit.Scale.Round(time.Minute), n)
+	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(t, "p\tstall\tbest fixed\tevery\tYoung\tDaly\tmoment\tWeibull\tlife table\t/ best\t\t")
+	_, _ = fmt.Fprintln(t, "p\tstall\tbest fixed\tevery\tYoung\tDaly\tmoment\tWeibull\tlife table\t/ best\t±\t\t")
 	for _, p := range []float64{0, 0.7} {
 		for _, stall := range []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute} {
 			terms := cadence.Terms{Stall: stall, NoticeSuccess: p, Final: stall}
-			waste := func(next func(time.Duration) (time.Duration, bool)) float64 {
-				var y cadence.Tally
-				for _, up := range other {
-					y.Add(up, terms, next)
+			waste := func(of func(*lives) when) float64 { return played(markets, terms, of, nil) }
+			for _, l := range markets {
+				if err := l.plan(terms); err != nil {
+					return err
 				}
-				return y.Waste()
 			}
-			best, every := bestFixed(l.tick, stall, waste)
-			young := waste(fixed(cadence.Young(terms.Equivalent(), mean)))
-			daly := waste(fixed(cadence.Daly(terms.Equivalent(), mean)))
-			moment := waste(func(age time.Duration) (time.Duration, bool) {
-				return cadence.Young(terms.Equivalent(), time.Duration(float64(time.Hour)/fit.Rate(age))), true
+			best, every := bestFixed(markets, stall, waste)
+			spread := deviation(markets, terms, func(l *lives) when { return l.known[terms].table.Interval }, fixed(every))
+			young := waste(func(l *lives) when { return fixed(cadence.Young(terms.Equivalent(), l.mean)) })
+			daly := waste(func(l *lives) when { return fixed(cadence.Daly(terms.Equivalent(), l.mean)) })
+			moment := waste(func(l *lives) when {
+				return func(age time.Duration) (time.Duration, bool) {
+					return cadence.Young(terms.Equivalent(), time.Duration(float64(time.Hour)/l.fit.Rate(age))), true
+				}
 			})
-			weibull, err := cadence.New(terms, cadence.Weibull(fit.Shape, fit.Scale))
-			if err != nil {
-				return err
-			}
-			ours, err := cadence.New(terms, table, jumps...)
-			if err != nil {
-				return err
-			}
-			got := waste(ours.Interval)
+			weibull := waste(func(l *lives) when { return l.known[terms].weibull.Interval })
+			ours := waste(func(l *lives) when { return l.known[terms].table.Interval })
 			verdict := "reached"
-			if got > cadenceSlack*best || got >= young || got >= daly {
+			if ours > cadenceSlack*best || ours >= young || ours >= daly {
 				verdict = "MISSED"
 			}
-			_, _ = fmt.Fprintf(t, "%.1f\t%s\t%.4f\t%s\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.3f\t%s\t\n", p, stall, best, every, young, daly, moment,
-				waste(weibull.Interval), got, got/best, verdict)
+			_, _ = fmt.Fprintf(t, "%.1f\t%s\t%.4f\t%s\t%.4f\t%.4f\t%.4f\t%.4f\t%.4f\t%.3f\t%.3f\t%s\t\n", p, stall, best,
+				every.Round(time.Second), young, daly, moment, weibull, ours, ours/best, spread, verdict)
 		}
 	}
 	return t.Flush()
 }
 
+// played is the share that the second halves waste with a schedule. each is told of every instance, if it is not nil.
+func played(markets []*lives, terms cadence.Terms, of func(*lives) when, each func(wasted float64)) float64 {
+	var sum cadence.Tally
+	for _, l := range markets {
+		next, n := of(l), 1
+		if l.spread {
+			n = parts
+		}
+		for some := range slices.Chunk(l.other, n) {
+			var y cadence.Tally
+			for _, up := range some {
+				y.Add(up, terms, next)
+			}
+			if each != nil {
+				each(y.Waste() * y.Up.Hours())
+			}
+			sum.Up += y.Up
+			sum.Stalled, sum.Lost = sum.Stalled+y.Stalled, sum.Lost+y.Lost
+			sum.Restarted, sum.Final = sum.Restarted+y.Restarted, sum.Final+y.Final
+		}
+	}
+	return sum.Waste()
+}
+
+// deviation is the standard deviation of what one schedule wastes over what another does, had other instances of the kind been
+// recorded: over samples of as many instances, drawn with replacement (Efron's bootstrap).
+func deviation(markets []*lives, terms cadence.Terms, one func(*lives) when, other when) float64 {
+	var a, b []float64
+	played(markets, terms, one, func(wasted float64) { a = append(a, wasted) })
+	played(markets, terms, func(*lives) when { return other }, func(wasted float64) { b = append(b, wasted) })
+	const samples = 400
+	random := rand.New(rand.NewPCG(1, 2))
+	var sum, squares float64
+	for range samples {
+		var x, y float64
+		for range a {
+			i := random.IntN(len(a))
+			x, y = x+a[i], y+b[i]
+		}
+		sum, squares = sum+x/y, squares+x/y*x/y
+	}
+	mean := sum / samples
+	return math.Sqrt(max(squares/samples-mean*mean, 0))
+}
+
+// parts are the ends that stand for one that was seen in a tick.
+const parts = 8
+
 // spreadOut puts several ends into the tick in which an up-time was seen to end, in the place of its last moment.
 func spreadOut(ups []time.Duration, tick time.Duration) []time.Duration {
-	const parts = 8
 	out := make([]time.Duration, 0, parts*len(ups))
 	for _, up := range ups {
 		for i := range parts {
@@ -154,24 +254,28 @@ func spreadOut(ups []time.Duration, tick time.Duration) []time.Duration {
 	return out
 }
 
-func fixed(d time.Duration) func(time.Duration) (time.Duration, bool) {
+func fixed(d time.Duration) when {
 	return func(time.Duration) (time.Duration, bool) { return d, true }
 }
 
 // bestFixed is the least waste of any fixed interval, and that interval.
-func bestFixed(tick, stall time.Duration, waste func(func(time.Duration) (time.Duration, bool)) float64) (float64, string) {
-	best, every := waste(func(time.Duration) (time.Duration, bool) { return 0, false }), "never"
+func bestFixed(markets []*lives, stall time.Duration, waste func(func(*lives) when) float64) (float64, time.Duration) {
+	score := func(next when) float64 { return waste(func(*lives) when { return next }) }
+	best, every := math.Inf(1), time.Duration(0)
 	try := func(d time.Duration) {
-		if got := waste(fixed(d)); d > 0 && got < best {
-			best, every = got, d.Round(time.Second).String()
+		if got := score(fixed(d)); got < best {
+			best, every = got, d
 		}
 	}
+	try(math.MaxInt64) // never
 	for d := 10 * time.Second; d < 200*time.Hour; d += d / 100 {
 		try(d)
 	}
-	for end, n := tick, 0; n < 400; end, n = end+tick, n+1 {
-		if end > stall {
-			try(end - stall)
+	for _, l := range markets {
+		for end, n := l.tick, 0; n < 400; end, n = end+l.tick, n+1 {
+			if end > stall {
+				try(end - stall)
+			}
 		}
 	}
 	return best, every
