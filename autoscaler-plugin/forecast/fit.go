@@ -60,10 +60,10 @@ func FitARIMA(y []float64, o Order) (*ARIMA, error) {
 	exact := func(x []float64) float64 { ll, _, _ := o.likelihood(w, at(x)); return -ll / float64(len(w)) }
 	best := start
 	if len(start) > 0 {
-		best = minimize(exact, minimize(css, start))
-		if again := minimize(exact, start); exact(again) < exact(best)-1e-9 {
-			best = again
+		if fromCSS := minimize(css, start, 1e-6); exact(fromCSS) < exact(start) {
+			best = fromCSS
 		}
+		best = minimize(exact, best, 1e-10)
 	}
 	m := &ARIMA{Order: o, Parameters: at(best)}
 	m.LogLikelihood, m.Sigma2, m.state = o.likelihood(w, m.Parameters)
@@ -78,8 +78,9 @@ func FitARIMA(y []float64, o Order) (*ARIMA, error) {
 	return m, nil
 }
 
-// minimize goes downhill by BFGS with numerical derivatives and returns the best point it saw.
-func minimize(f func([]float64) float64, start []float64) []float64 {
+// minimize goes downhill by BFGS with numerical derivatives until steps gain less than a tolerance, and returns the best
+// point it saw.
+func minimize(f func([]float64) float64, start []float64, tolerance float64) []float64 {
 	guarded := func(x []float64) float64 {
 		if v := f(x); !math.IsNaN(v) {
 			return v
@@ -91,7 +92,7 @@ func minimize(f func([]float64) float64, start []float64) []float64 {
 		Grad: func(grad, x []float64) { fd.Gradient(grad, guarded, x, &fd.Settings{Formula: fd.Central, Step: 1e-5}) },
 	}
 	settings := &optimize.Settings{GradientThreshold: 1e-6, MajorIterations: 200, FuncEvaluations: maxEvaluations}
-	settings.Converger = &optimize.FunctionConverge{Absolute: 1e-10, Iterations: 3}
+	settings.Converger = &optimize.FunctionConverge{Absolute: tolerance, Iterations: 3}
 	// A line search that finds no step ends with an error and the best point so far, which is what is wanted.
 	r, _ := optimize.Minimize(problem, append([]float64(nil), start...), settings, &optimize.BFGS{})
 	if r == nil || guarded(r.X) > guarded(start) {
@@ -124,10 +125,14 @@ func (o Order) conditional(w []float64, p Parameters) float64 {
 func (o Order) likelihood(w []float64, p Parameters) (loglik, sigma2 float64, m *arma) {
 	m = newARMA(expand(p.AR, p.SeasonalAR, o.Season, -1), expand(p.MA, p.SeasonalMA, o.Season, 1))
 	sum, logs := 0.0, 0.0
+	last, lastLog := 1.0, 0.0 // the variance stays the same once the filter is steady
 	for _, v := range w {
 		e, f := m.step(v - p.Mean)
+		if f != last {
+			last, lastLog = f, math.Log(f)
+		}
 		sum += e * e / f
-		logs += math.Log(f)
+		logs += lastLog
 	}
 	n := float64(len(w))
 	sigma2 = sum / n

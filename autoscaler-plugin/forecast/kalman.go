@@ -19,7 +19,7 @@ type arma struct {
 }
 
 // steadyTolerance is how little a step changes the innovation variance (in units of the noise) once it counts as settled.
-const steadyTolerance = 1e-12
+const steadyTolerance = 1e-11
 
 // newARMA starts in the stationary distribution.
 func newARMA(ar, ma []float64) *arma {

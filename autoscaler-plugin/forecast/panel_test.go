@@ -137,7 +137,7 @@ func TestSnapshotsAreJudgedAtTheDateAtOrBefore(t *testing.T) {
 	}
 	g, err := newGrid([]market.Series{s}, []time.Duration{7 * 24 * time.Hour})
 	must.NoError(t, err)
-	// 0→7; 7→14, 12 is two days before; 12→19, 12 itself is none; 21→28; 28→35, 29 is six days off; 29→36; 36: after the end
+	// 0→7; 7→14, 12 is two days before; 12→19, 12 itself is none; 21→28; 28→35, 29 is six days off; 29→36; 36: none after
 	must.Eq(t, []int{1, 2, -1, 4, -1, 6, -1}, g.target[0])
 	_, err = newGrid([]market.Series{s}, []time.Duration{time.Hour})
 	must.ErrorContains(t, err, "snapshots of days")

@@ -30,7 +30,9 @@ func recorded(t *testing.T, name string) market.Prices {
 // The whole figure is `make bench-policy SECTION=forecast`; this is one group of it.
 func TestRecordedAWS(t *testing.T) {
 	prices := recorded(t, "aws-2019-12-to-2020-02-15.csv.gz")
-	series := slices.DeleteFunc(prices.Spot, func(s market.Series) bool { return s.Key.Type != "p3.2xlarge" || s.Key.Region != "us-west-2" })
+	series := slices.DeleteFunc(prices.Spot, func(s market.Series) bool {
+		return s.Key.Type != "p3.2xlarge" || s.Key.Region != "us-west-2"
+	})
 	report, err := Backtest(series, func(k market.Key, _ time.Time) float64 { return ListPrice(k) }, []time.Duration{24 * time.Hour})
 	must.NoError(t, err)
 	for _, part := range []string{"all", "first 60%", "last 40%"} {
