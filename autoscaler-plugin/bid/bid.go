@@ -30,6 +30,12 @@ func (p Priority) String() string {
 	return priorities[p]
 }
 
+// delayPrices are what an hour until a job is done is taken to cost, in hours of on-demand.
+var delayPrices = [...]float64{Low: 0.1, Middle: 0.6, High: 3}
+
+// DelayPrice is what an hour until a job of this priority is done is taken to cost, in hours of on-demand.
+func (p Priority) DelayPrice() float64 { return delayPrices[p] }
+
 // ParsePriority reads low, middle or high.
 func ParsePriority(s string) (Priority, error) {
 	for p, name := range priorities {
@@ -58,9 +64,9 @@ type Action struct {
 
 // Situation is what is known when a job is not on spot and something must be chosen for it.
 type Situation struct {
-	Price      float64  // the market's, now
-	Forecast   Forecast // of the market's price
-	Priority   Priority
+	Price      float64       // the market's, now
+	Forecast   Forecast      // of the market's price
+	DelayPrice float64       // what an hour until the job is done costs, in hours of on-demand: see Priority
 	OnDemand   bool          // the job runs on on-demand now
 	Done       time.Duration // work that is done
 	Work       time.Duration // work that is left

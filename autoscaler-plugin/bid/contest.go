@@ -15,8 +15,8 @@ type Trial struct {
 }
 
 // Trials draws jobs of 6 to 48 h of work with slack of 10 to 150 % of it, changeovers of 3 to 24 min, checkpoints every
-// 15 to 60 min, with and without a notice that suffices. Their prices are known up to the deadline; there may be fewer
-// than n where the history is short.
+// 15 to 60 min, with and without a notice that suffices. Their prices are known from three days before the start up to the
+// deadline; there may be fewer than n where the history is short.
 func Trials(h *History, n int, r *rand.Rand) []Trial {
 	var trials []Trial
 	for range n {
@@ -27,23 +27,22 @@ func Trials(h *History, n int, r *rand.Rand) []Trial {
 			Work: hours(work), Deadline: max(hours(deadline), hours(work+changeover)+2*Tick), Changeover: hours(changeover),
 			Checkpoint: hours(0.25 * math.Pow(4, r.Float64())), Notice: r.IntN(2) == 0,
 		}
-		start := r.IntN(len(h.prices))
-		if h.holds(start, int(j.Deadline/Tick)+2) {
+		if start := r.IntN(len(h.prices)); h.holds(start, int(j.Deadline/Tick)+2) {
 			trials = append(trials, Trial{Start: start, Job: j})
 		}
 	}
 	return trials
 }
 
-// Baseline is a family of strategies, with all the parameters that it is tried with.
-type baseline struct {
+// family is a kind of strategy with all the parameters that it is tried with.
+type family struct {
 	name       string
 	strategies []Strategy
 }
 
 // baselines are what a policy is compared with. Each may also take on-demand always.
-func baselines() []baseline {
-	capped, fraction, forecast := baseline{name: "on-demand cap"}, baseline{name: "fraction"}, baseline{name: "forecast quantile"}
+func baselines() []family {
+	capped, fraction, forecast := family{name: "on-demand cap"}, family{name: "any fraction"}, family{name: "forecast quantile"}
 	for _, fallback := range []Fallback{Patient, Paced, Eager} {
 		capped.strategies = append(capped.strategies, Fraction{Fraction: 1, Fallback: fallback})
 		for _, x := range []float64{0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5} {
@@ -57,32 +56,46 @@ func baselines() []baseline {
 			}
 		}
 	}
-	all := []baseline{capped, fraction, forecast}
-	for i := range all {
-		all[i].strategies = append(all[i].strategies, AlwaysOnDemand{})
-	}
-	return all
+	return []family{capped, forecast, fraction}
 }
 
-// sums are of the outcomes of one strategy in one history.
-type sums struct{ cost, finish float64 }
+// point is what a strategy costs and when it finishes, summed over jobs or per hour of work.
+type point struct{ cost, finish float64 }
 
 // Contest has a policy and the baselines do the same jobs.
 type Contest struct {
-	policy    *Policy
-	baselines []baseline
-	work      []float64  // by history, h
-	learned   [][]sums   // by priority and history
-	others    [][][]sums // by baseline, strategy and history
-	jobs      int
-	missed    int
+	policy   *Policy
+	families []family    // the first is the policy, a strategy for each price of delay
+	work     []float64   // by history, h
+	sums     [][][]point // by family, strategy and history
+	always   []point     // on-demand, by history
+	jobs     int
+	missed   int
 }
+
+// patience is a policy at one price of delay.
+type patience struct {
+	*Policy
+	delay float64
+}
+
+// Choose asks the policy.
+func (p patience) Choose(s Situation) Action {
+	s.DelayPrice = p.delay
+	return p.Policy.Choose(s)
+}
+
+func (p patience) String() string { return fmt.Sprintf("delay price %v", p.delay) }
 
 // NewContest prepares a contest for a policy.
 func NewContest(p *Policy) *Contest {
-	c := &Contest{policy: p, baselines: baselines(), learned: make([][]sums, len(priorities))}
-	for _, b := range c.baselines {
-		c.others = append(c.others, make([][]sums, len(b.strategies)))
+	learned := family{name: "learned"}
+	for _, delay := range p.Features.DelayPrices {
+		learned.strategies = append(learned.strategies, patience{Policy: p, delay: delay})
+	}
+	c := &Contest{policy: p, families: append([]family{learned}, baselines()...)}
+	for _, f := range c.families {
+		c.sums = append(c.sums, make([][]point, len(f.strategies)))
 	}
 	return c
 }
@@ -98,10 +111,9 @@ func (c *Contest) Add(h *History, trials []Trial) {
 	}
 	c.work = append(c.work, work)
 	c.jobs += len(trials)
-	run := func(s Strategy, priority Priority) sums {
-		var sum sums
+	run := func(s Strategy) point {
+		var sum point
 		for _, t := range trials {
-			t.Job.Priority = priority
 			o := h.Run(t.Start, t.Job, s)
 			sum.cost += o.Cost
 			sum.finish += o.Finish.Hours()
@@ -111,32 +123,27 @@ func (c *Contest) Add(h *History, trials []Trial) {
 		}
 		return sum
 	}
-	for p := range c.learned {
-		c.learned[p] = append(c.learned[p], run(c.policy, Priority(p)))
-	}
-	for b, family := range c.baselines {
+	for f, family := range c.families {
 		for i, s := range family.strategies {
-			c.others[b][i] = append(c.others[b][i], run(s, Low))
+			c.sums[f][i] = append(c.sums[f][i], run(s))
 		}
 	}
+	c.always = append(c.always, run(AlwaysOnDemand{}))
 }
 
-// Result compares the policy at one priority with a family of baselines. Costs are multiples of the on-demand price of
-// the work, finishes multiples of the work.
+// Result compares the policy with a family of baselines at one mean finish. Costs are multiples of the on-demand price
+// of the work, finishes multiples of the work.
 type Result struct {
-	Priority  string  `json:"priority"`
+	At        string  `json:"at"` // whose finish it is
 	Baseline  string  `json:"baseline"`
 	Histories int     `json:"histories"`
 	Jobs      int     `json:"jobs"`
-	Missed    int     `json:"missed"` // deadlines, of all strategies
-	Finish    float64 `json:"finish"` // of the policy
-	Cost      float64 `json:"cost"`   // of the policy
-	// BaselineCost is the least cost at which the family finishes no later on average, with the parameters that are best in
-	// hindsight on these very jobs, or drawn between two of them.
-	BaselineCost float64 `json:"baseline_cost"`
-	With         string  `json:"with"` // those parameters
-	// Saved is 1 - Cost/BaselineCost, with its 95 % confidence interval: bootstrap over histories, the best parameters chosen
-	// anew in each sample.
+	Missed    int     `json:"missed"` // deadlines, by any strategy
+	Finish    float64 `json:"finish"`
+	Cost      float64 `json:"cost"`          // of the policy
+	Other     float64 `json:"baseline_cost"` // of the baselines, with the parameters that are best in hindsight on these very jobs
+	// Saved is 1 - Cost/Other with its 95 % confidence interval: bootstrap over histories, the parameters chosen anew in
+	// each sample.
 	Saved float64 `json:"saved"`
 	Low   float64 `json:"saved_low"`
 	High  float64 `json:"saved_high"`
@@ -145,85 +152,105 @@ type Result struct {
 // resamples is the number of bootstrap samples.
 const resamples = 1000
 
-// Results compares. The same seed gives the same confidence intervals.
+// Results compares at the finish of the policy at each price of delay, and at that finish at which the family comes
+// closest to the policy. The cost at a finish is the least of which a strategy, or two drawn by lot, finish no later on
+// average; the policy draws between its prices of delay, a family between its parameters, both also take on-demand. The
+// same seed gives the same intervals.
 func (c *Contest) Results(seed uint64) []Result {
-	n := len(c.work)
-	all := make([]int, n)
+	var results []Result
+	if len(c.work) == 0 {
+		return nil
+	}
+	all := make([]int, len(c.work))
 	for i := range all {
 		all[i] = i
 	}
-	var results []Result
-	for p := range c.learned {
-		for b := range c.baselines {
-			if n == 0 {
-				continue
-			}
-			own := c.mean(c.learned[p], all)
-			with, cost := c.frontier(b, all, own.finish)
-			r := Result{
-				Priority: Priority(p).String(), Baseline: c.baselines[b].name, Histories: n, Jobs: c.jobs, Missed: c.missed,
-				Finish: own.finish, Cost: own.cost, BaselineCost: cost, With: with, Saved: 1 - own.cost/cost,
-			}
-			random := rand.New(rand.NewPCG(seed, 0))
-			saved := make([]float64, resamples)
-			sample := make([]int, n)
-			for i := range saved {
-				for k := range sample {
-					sample[k] = random.IntN(n)
-				}
-				own := c.mean(c.learned[p], sample)
-				_, cost := c.frontier(b, sample, own.finish)
-				saved[i] = 1 - own.cost/cost
-			}
-			slices.Sort(saved)
-			r.Low, r.High = saved[resamples*25/1000], saved[resamples*975/1000-1]
-			results = append(results, r)
+	for f := 1; f < len(c.families); f++ {
+		results = append(results, c.result(f, -1, all, seed))
+		for i := range c.families[0].strategies {
+			results = append(results, c.result(f, i, all, seed))
 		}
 	}
 	return results
 }
 
-// mean is the cost and the finish per hour of work over histories, which may be there several times.
-func (c *Contest) mean(of []sums, histories []int) sums {
-	var sum sums
-	work := 0.0
-	for _, h := range histories {
-		sum.cost += of[h].cost
-		sum.finish += of[h].finish
-		work += c.work[h]
+// result compares with family f at the finish of strategy i of the policy, or where the family comes closest for i < 0.
+func (c *Contest) result(f, i int, all []int, seed uint64) Result {
+	r := Result{Baseline: c.families[f].name, Histories: len(all), Jobs: c.jobs, Missed: c.missed}
+	var at Strategy
+	r.Finish, r.Cost, r.Other, at = c.compare(f, i, all)
+	r.Saved, r.At = 1-r.Cost/r.Other, fmt.Sprint(at)
+	random := rand.New(rand.NewPCG(seed, uint64(f)))
+	saved := make([]float64, resamples)
+	sample := make([]int, len(all))
+	for k := range saved {
+		for j := range sample {
+			sample[j] = random.IntN(len(all))
+		}
+		_, own, other, _ := c.compare(f, i, sample)
+		saved[k] = 1 - own/other
 	}
-	return sums{cost: sum.cost / work, finish: sum.finish / work}
+	slices.Sort(saved)
+	r.Low, r.High = saved[resamples*25/1000], saved[resamples*975/1000-1]
+	return r
 }
 
-// frontier is the least cost of a family at a mean finish, and the strategies that reach it: a job may be given to one of
-// two strategies by lot, so that whatever lies between two points can be had.
-func (c *Contest) frontier(b int, histories []int, finish float64) (with string, cost float64) {
-	points := make([]sums, len(c.others[b]))
-	for i := range points {
-		points[i] = c.mean(c.others[b][i], histories)
+// compare returns a finish, the costs at it, and whose finish it is, over histories which may be there several times.
+func (c *Contest) compare(f, i int, histories []int) (finish, own, other float64, at Strategy) {
+	learned, family := c.points(0, histories), c.points(f, histories)
+	if i >= 0 {
+		p := learned[i]
+		return p.finish, p.cost, cheapest(family, p.finish), c.families[0].strategies[i]
 	}
-	cost = math.Inf(1)
-	var first, second int
-	for i, p := range points {
-		if p.finish <= finish && p.cost < cost {
-			cost, first, second = p.cost, i, i
+	least := math.Inf(1)
+	for k, s := range c.families[f].strategies {
+		p := family[k]
+		if cheapest(family, p.finish) < p.cost {
+			continue // no one would use these parameters
+		}
+		cost := cheapest(learned, p.finish)
+		if saved := 1 - cost/p.cost; saved < least {
+			least, finish, own, other, at = saved, p.finish, cost, p.cost, s
 		}
 	}
-	for i, p := range points {
-		for j, q := range points {
-			if p.finish > finish || q.finish <= finish {
-				continue
-			}
-			share := (finish - p.finish) / (q.finish - p.finish)
-			if mixed := p.cost + share*(q.cost-p.cost); mixed < cost {
-				cost, first, second = mixed, i, j
+	return finish, own, other, at
+}
+
+// points are the costs and finishes of a family per hour of work; the last is that of on-demand.
+func (c *Contest) points(f int, histories []int) []point {
+	work := 0.0
+	for _, h := range histories {
+		work += c.work[h]
+	}
+	mean := func(of []point) point {
+		var sum point
+		for _, h := range histories {
+			sum.cost += of[h].cost
+			sum.finish += of[h].finish
+		}
+		return point{cost: sum.cost / work, finish: sum.finish / work}
+	}
+	points := make([]point, 0, len(c.sums[f])+1)
+	for _, of := range c.sums[f] {
+		points = append(points, mean(of))
+	}
+	return append(points, mean(c.always))
+}
+
+// cheapest is the least cost at which one of the points, or two of them by lot, finish no later on average.
+func cheapest(points []point, finish float64) float64 {
+	cost := math.Inf(1)
+	for _, p := range points {
+		if p.finish > finish {
+			continue
+		}
+		cost = min(cost, p.cost)
+		for _, q := range points {
+			if q.finish > finish && q.cost < p.cost {
+				share := (finish - p.finish) / (q.finish - p.finish)
+				cost = min(cost, p.cost+share*(q.cost-p.cost))
 			}
 		}
 	}
-	s := c.baselines[b].strategies
-	with = fmt.Sprint(s[first])
-	if second != first {
-		with += " / " + fmt.Sprint(s[second])
-	}
-	return with, cost
+	return cost
 }

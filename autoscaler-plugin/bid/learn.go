@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// delayPrices are what an hour until a job is done is taken to cost, in hours of on-demand, by priority.
-var delayPrices = [...]float64{Low: 0.02, Middle: 0.2, High: 1}
-
 // standard are the features of the policies that are learned.
 var standard = Features{
-	PriceEdges:        []float64{0.12, 0.16, 0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5},
+	PriceEdges:        []float64{0.12, 0.16, 0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5, 10},
 	WorkHours:         []float64{0.5, 1, 2, 4, 8, 16, 24, 36, 48},
 	SlackHours:        []float64{0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48},
 	InterruptionHours: []float64{0.1, 0.3, 0.8},
+	DelayPrices:       []float64{0.1, 0.3, 0.6, 0.75, 1, 3, 15},
 }
 
 // standardBids are edges of the prices' bins, so that a bin is below a bid or above it.
-var standardBids = []float64{0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5}
+var standardBids = []float64{0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5, 10}
+
+// ErrStopped is the error of learning that was ended before it was done.
+var ErrStopped = errors.New("learn: stopped")
 
 // Learn makes a policy from price histories: it counts which prices follow which, and solves the Markov decision process
-// of a job in such a market, for each priority and cost of an interruption. The same histories give the same policy. It
-// calls progress, if there is one, after each of total parts. The caller adds where the histories come from.
-func Learn(histories []*History, progress func(done, total int)) (*Policy, error) {
+// of a job in such a market, for each price of delay and cost of an interruption. The same histories give the same policy. It
+// calls progress after each of total parts; false ends it with ErrStopped. The caller adds where the histories come from.
+func Learn(histories []*History, progress func(done, total int) bool) (*Policy, error) {
 	f := standard
 	m := newModel(histories, f.PriceEdges, standardBids)
 	if len(m.seen) == 0 {
@@ -33,20 +34,18 @@ func Learn(histories []*History, progress func(done, total int)) (*Policy, error
 	for _, h := range histories {
 		p.Training.Days += h.Length().Hours() / 24
 	}
-	p.Training.DelayPrice = map[string]float64{}
-	for priority, delay := range delayPrices {
-		p.Training.DelayPrice[Priority(priority).String()] = delay
+	for _, delay := range f.DelayPrices {
 		for _, hours := range f.InterruptionHours {
 			s := newSolver(m, f.PriceEdges, standardBids, problem{changeover: hours / 2, rework: hours / 2, delay: delay})
 			for place, rows := range tabulate(s, f) {
-				t := Table{Priority: Priority(priority).String(), InterruptionHours: hours, OnDemand: place == onDemand}
+				t := Table{DelayPrice: delay, InterruptionHours: hours, OnDemand: place == onDemand}
 				for _, row := range rows {
 					t.Rows = append(t.Rows, string(row))
 				}
 				p.Tables = append(p.Tables, t)
 			}
-			if progress != nil {
-				progress(len(p.Tables)/2, len(delayPrices)*len(f.InterruptionHours))
+			if !progress(len(p.Tables)/2, len(f.DelayPrices)*len(f.InterruptionHours)) {
+				return nil, ErrStopped
 			}
 		}
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 // Policy is a learned strategy: a table of what to do by the market's price, the work and the slack that are left, the
-// priority, and what an interruption costs. How long the price has been in its band, its usual level and the share of
+// price of delay, and what an interruption costs. How long the price has been in its band, its usual level and the share of
 // the past days that it was above on-demand were tried as further features; none of them lowered the cost on markets
 // that were not learned from.
 type Policy struct {
@@ -15,7 +15,7 @@ type Policy struct {
 	Features Features `json:"features"`
 	// Bids are the maximum prices that the policy chooses from, ascending.
 	Bids []float64 `json:"bids"`
-	// Tables has one table for each priority, cost of an interruption, and place that the job is in, in this order.
+	// Tables has one table for each price of delay, cost of an interruption, and place that the job is in, in this order.
 	Tables []Table `json:"tables"`
 }
 
@@ -26,11 +26,13 @@ type Features struct {
 	SlackHours []float64 `json:"slack_hours"` // columns: the largest that is at most the slack counts
 	// InterruptionHours are the changeover and the mean rework together; the nearest table counts.
 	InterruptionHours []float64 `json:"interruption_hours"`
+	// DelayPrices are what an hour until the job is done costs, in hours of on-demand; the nearest table counts.
+	DelayPrices []float64 `json:"delay_prices"`
 }
 
-// Table is the part of a policy for one priority, cost of an interruption, and place.
+// Table is the part of a policy for one price of delay, cost of an interruption, and place.
 type Table struct {
-	Priority          string  `json:"priority"`
+	DelayPrice        float64 `json:"delay_price"`
 	InterruptionHours float64 `json:"interruption_hours"`
 	OnDemand          bool    `json:"on_demand"` // the job runs on on-demand; else nowhere
 	// Rows has a row for each bin of the price, in it a letter for each amount of work, and for each of these one for each
@@ -40,13 +42,12 @@ type Table struct {
 
 // Training says what a policy was learned from, so that it can be learned again, and how it did.
 type Training struct {
-	Source     string             `json:"source"` // "auctions", or the name of a file of prices
-	Seed       uint64             `json:"seed"`
-	Episodes   int                `json:"episodes"`    // price histories
-	Days       float64            `json:"days"`        // of prices in all of them
-	DelayPrice map[string]float64 `json:"delay_price"` // by priority: an hour until the job is done, in hours of on-demand
-	InSample   []Result           `json:"in_sample"`
-	HeldOut    []Result           `json:"held_out"`
+	Source   string   `json:"source"` // "auctions", or the name of a file of prices
+	Seed     uint64   `json:"seed"`
+	Episodes int      `json:"episodes"` // price histories
+	Days     float64  `json:"days"`     // of prices in all of them
+	InSample []Result `json:"in_sample"`
+	HeldOut  []Result `json:"held_out"`
 }
 
 // Version is the version of policies that this package writes, and the only one that it reads.
@@ -99,7 +100,7 @@ func (f Features) column(work, slack time.Duration) int {
 
 // table is the index of the table for a situation.
 func (f Features) table(s Situation) int {
-	i := (int(s.Priority)*len(f.InterruptionHours) + nearest(f.InterruptionHours, (s.Changeover+s.Rework).Hours())) * 2
+	i := (nearest(f.DelayPrices, s.DelayPrice)*len(f.InterruptionHours) + nearest(f.InterruptionHours, (s.Changeover+s.Rework).Hours())) * 2
 	if s.OnDemand {
 		i++
 	}

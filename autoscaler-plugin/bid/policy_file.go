@@ -39,23 +39,24 @@ func (p *Policy) faults() []error {
 		ascending("features.work_hours", p.Features.WorkHours, math.MaxInt32),
 		ascending("features.slack_hours", p.Features.SlackHours, math.MaxInt32),
 		ascending("features.interruption_hours", p.Features.InterruptionHours, math.MaxInt32),
+		ascending("features.delay_prices", p.Features.DelayPrices, math.MaxInt32),
 		ascending("bids", p.Bids, maxBids),
 	}
 	faults = slices.DeleteFunc(faults, func(err error) bool { return err == nil })
 	for _, r := range slices.Concat(p.Training.InSample, p.Training.HeldOut) {
-		for _, x := range []float64{r.Finish, r.Cost, r.BaselineCost, r.Saved, r.Low, r.High} {
+		for _, x := range []float64{r.Finish, r.Cost, r.Other, r.Saved, r.Low, r.High} {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
-				faults = append(faults, fmt.Errorf("training: result of %s beside %s: %v is no number", r.Priority, r.Baseline, x))
+				faults = append(faults, fmt.Errorf("training: result at %s beside %s: %v is no number", r.At, r.Baseline, x))
 			}
 		}
 	}
 	if len(faults) > 0 {
 		return faults // the shape of the tables follows from the features
 	}
-	want := len(priorities) * len(p.Features.InterruptionHours) * 2
+	want := len(p.Features.DelayPrices) * len(p.Features.InterruptionHours) * 2
 	if len(p.Tables) != want {
-		return []error{fmt.Errorf("tables: there are %d, %d priorities with %d costs of an interruption and 2 places need %d",
-			len(p.Tables), len(priorities), len(p.Features.InterruptionHours), want)}
+		return []error{fmt.Errorf("tables: there are %d, %d prices of delay with %d costs of an interruption and 2 places need %d",
+			len(p.Tables), len(p.Features.DelayPrices), len(p.Features.InterruptionHours), want)}
 	}
 	for i, t := range p.Tables {
 		faults = append(faults, p.tableFaults(i, t)...)
@@ -67,10 +68,10 @@ func (p *Policy) faults() []error {
 func (p *Policy) tableFaults(i int, t Table) []error {
 	var faults []error
 	costs := p.Features.InterruptionHours
-	priority, cost, onDemand := Priority(i/2/len(costs)).String(), costs[i/2%len(costs)], i%2 == 1
-	if t.Priority != priority || t.InterruptionHours != cost || t.OnDemand != onDemand {
-		faults = append(faults, fmt.Errorf("tables[%d]: it is for priority %q, interruptions of %v h, on_demand %v; here must be %q, %v h, %v",
-			i, t.Priority, t.InterruptionHours, t.OnDemand, priority, cost, onDemand))
+	delay, cost, onDemand := p.Features.DelayPrices[i/2/len(costs)], costs[i/2%len(costs)], i%2 == 1
+	if t.DelayPrice != delay || t.InterruptionHours != cost || t.OnDemand != onDemand {
+		faults = append(faults, fmt.Errorf("tables[%d]: it is for a delay price of %v, interruptions of %v h, on_demand %v; here must be %v, %v h, %v",
+			i, t.DelayPrice, t.InterruptionHours, t.OnDemand, delay, cost, onDemand))
 	}
 	if rows := len(p.Features.PriceEdges) + 1; len(t.Rows) != rows {
 		return append(faults, fmt.Errorf("tables[%d].rows: there are %d, %d bins of the price need %d", i, len(t.Rows), rows, rows))

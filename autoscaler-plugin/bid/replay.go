@@ -13,7 +13,7 @@ type Job struct {
 	Changeover time.Duration // from the launch of an instance until it makes progress; it is paid for
 	Checkpoint time.Duration // work between two checkpoints
 	Notice     bool          // a reclaim comes with a notice that is long enough for one more checkpoint
-	Priority   Priority
+	DelayPrice float64       // see Situation
 }
 
 // Validate reports what is wrong with a job, and a deadline that on-demand cannot meet with the earliest that it can.
@@ -72,7 +72,7 @@ func (h *History) Run(start int, j Job, s Strategy) Outcome {
 	}
 	at := start
 	situation := Situation{
-		Priority: j.Priority, Changeover: j.Changeover, Rework: j.rework(),
+		DelayPrice: j.DelayPrice, Changeover: j.Changeover, Rework: j.rework(),
 		Forecast: func(horizon time.Duration, q float64) float64 { return h.forecast(at, horizon, q) },
 	}
 	tick := Tick.Hours()

@@ -61,16 +61,20 @@ func (s *solver) diagonal() [][][]float64 {
 }
 
 // value is the expected value of being in a place with r work, back steps from now, one step before the price is known.
-// Outside of the states that are solved it is that of the nearest.
 func (s *solver) value(sum, back, r, place, x int) float64 {
 	if r <= 0 {
 		return 0
 	}
-	return s.ahead[back-1][clamp(r, sum-back)][x][place]
+	near, late := s.clamp(r, sum-back)
+	return s.ahead[back-1][near][x][place] + late
 }
 
-// clamp brings an amount of work on the diagonal of a sum to where it is solved: at least no slack, at most the horizon.
-func clamp(r, sum int) int { return max(min(r, sum, horizon), sum-horizon, 1) }
+// clamp brings an amount of work on the diagonal of a sum to where it is solved: at most the horizon, and no more than is
+// done in time by on-demand; what is more is done late, at the cost that it returns.
+func (s *solver) clamp(r, sum int) (near int, late float64) {
+	late = max(0, float64(r-sum)) * s.hours * (1 + s.delay)
+	return max(min(r, sum, horizon), sum-horizon, 1), late
+}
 
 // enter is the cost of moving to an instance at a mean price, and what follows.
 func (s *solver) enter(sum, r, place, x int, price float64) float64 {
@@ -148,12 +152,15 @@ func (s *solver) expect(now [][][]float64, sum, low, high int) {
 	whole := math.Floor(back)
 	part := back - whole
 	for r := low; r <= high; r++ {
-		near, far := now[clamp(r+int(whole), sum)], now[clamp(r+int(whole)+1, sum)]
+		a, lateA := s.clamp(r+int(whole), sum)
+		b, lateB := s.clamp(r+int(whole)+1, sum)
+		near, far := now[a], now[b]
+		late := (1-part)*lateA + part*lateB
 		for _, x := range s.seen {
 			total := next[r][x]
 			clear(total)
 			for _, to := range s.to[x] {
-				lost := (1-part)*near[to.bin][nowhere] + part*far[to.bin][nowhere]
+				lost := (1-part)*near[to.bin][nowhere] + part*far[to.bin][nowhere] + late
 				values := now[r][to.bin][:len(total)]
 				keep, lose := to.keep[:len(total)], to.lose[:len(total)]
 				for place := range total {
