@@ -22,6 +22,7 @@ var sections = []section{
 	{"cost", "intervals by the cost model, and prices paid by choice of zone", costSection},
 	{"cadence", "wasted share of up-times under checkpoint schedules", cadenceSection},
 	{"hazard", "probabilities of staying up, beside a constant hazard", hazardSection},
+	{"forecast", "price forecasts beside persistence, ARIMA fits beside statsmodels", forecastSection},
 	{"speed", "45 days of nine zones with 1000 jobs, on one core", speedSection},
 }
 

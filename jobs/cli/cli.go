@@ -30,6 +30,8 @@ type usageError struct{ error }
 var commands = []func() *cobra.Command{
 	costCommand,
 	simulateCommand,
+	forecastPrices,
+	backtest,
 }
 
 // Main runs one command line and returns its exit code.
