@@ -40,6 +40,7 @@ type (
 		Outage        string          `hcl:"outage,optional"`
 		Horizon       string          `hcl:"horizon,optional"`
 		Migrate       *bool           `hcl:"migrate,optional"`
+		Bid           *bidBlock       `hcl:"bid,block"`
 		Interval      string          `hcl:"interval,optional"`
 		BootTimeout   string          `hcl:"boot_timeout,optional"`
 		DrainDeadline string          `hcl:"drain_deadline,optional"`
@@ -57,6 +58,11 @@ type (
 		Prefix     string `hcl:"prefix,optional"`
 		SessionTTL string `hcl:"session_ttl,optional"`
 		File       string `hcl:"file,optional"`
+	}
+	bidBlock struct {
+		Policy   string   `hcl:"policy,optional"`
+		Fraction *float64 `hcl:"fraction,optional"`
+		Priority string   `hcl:"priority,optional"`
 	}
 	providerBlock struct {
 		Name string   `hcl:"name,label"`
@@ -98,7 +104,8 @@ type Config struct {
 	Name string
 	allocate.Limits
 	allocate.Costs
-	Migrate       bool          // spot nodes are replaced before they are taken, when that pays
+	Migrate       bool // spot nodes are replaced before they are taken, when that pays
+	Bid           BidConfig
 	Interval      time.Duration // between two looks at the world
 	BootTimeout   time.Duration // an instance whose node is not ready for so long is given up
 	DrainDeadline time.Duration // what still runs on a drained node after so long is moved by stopping it
@@ -215,6 +222,7 @@ func parsePool(b poolBlock, openers map[string]Opener) (Pool, []error) {
 		Limits:        c.limits(b),
 		Costs:         c.costs(b),
 		Migrate:       b.Migrate == nil || *b.Migrate,
+		Bid:           c.bids(b.Bid),
 		Interval:      c.duration("interval", b.Interval, defaultInterval),
 		BootTimeout:   c.duration("boot_timeout", b.BootTimeout, defaultBootTimeout),
 		DrainDeadline: c.duration("drain_deadline", b.DrainDeadline, defaultDrainDeadline),

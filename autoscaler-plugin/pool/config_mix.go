@@ -88,8 +88,8 @@ func (c *checker) prices(b poolBlock, config *Config) {
 	switch {
 	case !math.IsInf(onDemand, 1):
 		if need := float64(b.OnDemandBase) * onDemand; config.BudgetUSDPerHour > 0 && need > config.BudgetUSDPerHour {
-			c.add("budget_usd_per_hour: %v does not pay for on_demand_base: %d nodes at %v $/h are %v $/h; raise the one or lower the other",
-				config.BudgetUSDPerHour, b.OnDemandBase, onDemand, need)
+			c.add("budget_usd_per_hour: %v does not pay for on_demand_base: %d nodes at %v $/h are %v $/h; "+
+				"raise the one or lower the other", config.BudgetUSDPerHour, b.OnDemandBase, onDemand, need)
 		}
 	case b.OnDemandBase > 0:
 		c.add("on_demand_base: %d, but no offering has kind = %q; add one or set the base to 0", b.OnDemandBase, cloud.OnDemand)

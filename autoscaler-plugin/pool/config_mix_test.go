@@ -67,7 +67,8 @@ func TestParse_mix(t *testing.T) {
 	c = pools[0].Config
 	must.Eq(t, allocate.Limits{}, c.Limits)
 	must.Eq(t, allocate.Costs{
-		Changeover: 6 * time.Minute, LostWork: 3 * time.Minute, RecoveryUSDPerHour: 4, Outage: 2 * time.Hour, PremiumUSDPerHour: 3, Horizon: 4 * time.Hour,
+		Changeover: 6 * time.Minute, LostWork: 3 * time.Minute, RecoveryUSDPerHour: 4,
+		Outage: 2 * time.Hour, PremiumUSDPerHour: 3, Horizon: 4 * time.Hour,
 	}, c.Costs)
 	must.True(t, c.Migrate)
 

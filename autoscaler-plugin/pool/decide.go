@@ -38,12 +38,16 @@ type Choice struct {
 	cloud.Offering
 	Risk
 	Bid       float64   // maximum price to ask for, in $/h; 0: none
+	BidReason string    // why that much, in words
+	Unwanted  string    // why it is not to be had at any price, in words; empty: it is
 	Available bool      // as far as the provider knows, a launch would succeed
 	RetryAt   time.Time // after failures and interruptions it is left alone until then
 	UpSince   time.Time // since when it could have been used without a break; zero: it cannot be now
 }
 
-func (c Choice) usable(now time.Time) bool { return c.Available && !now.Before(c.RetryAt) }
+func (c Choice) usable(now time.Time) bool {
+	return c.Available && c.Unwanted == "" && !now.Before(c.RetryAt)
+}
 
 // View is all that a decision is made from.
 type View struct {
@@ -240,6 +244,8 @@ func (d *decision) candidates() []allocate.Candidate {
 		switch {
 		case !c.Available:
 			candidate.Unusable = "is not available"
+		case c.Unwanted != "":
+			candidate.Unusable = c.Unwanted
 		case d.Now.Before(c.RetryAt):
 			candidate.Unusable = fmt.Sprintf("is left alone for %v", c.RetryAt.Sub(d.Now).Round(time.Second))
 		}
@@ -268,6 +274,9 @@ func (d *decision) undrain(reason string, wanted func(Node) bool) bool {
 
 func (d *decision) launch(offering, reason string) {
 	c := d.Choices[slices.IndexFunc(d.Choices, func(c Choice) bool { return c.Name == offering })]
+	if c.BidReason != "" {
+		reason += "; " + c.BidReason
+	}
 	d.actions = append(d.actions, Action{Verb: Launch, Offering: c.Name, Provider: c.Provider, Bid: c.Bid, Reason: reason})
 	d.pending = append(d.pending, c)
 }

@@ -76,12 +76,14 @@ func (d *decision) relocate() {
 	}
 	candidates := d.candidates()
 	for i, c := range d.Choices {
-		if up := d.Now.Sub(c.UpSince); c.Kind == cloud.Spot && candidates[i].Unusable == "" && (c.UpSince.IsZero() || up < d.ReturnAfter) {
+		up := d.Now.Sub(c.UpSince)
+		if c.Kind == cloud.Spot && candidates[i].Unusable == "" && (c.UpSince.IsZero() || up < d.ReturnAfter) {
 			candidates[i].Unusable = fmt.Sprintf("has been there for %v only, return_after is %v", up.Round(time.Second), d.ReturnAfter)
 		}
 	}
 	most := max(1, int(moveShare*float64(d.Desired)))
-	for _, move := range allocate.Relocate(d.request(), candidates, most, func(n allocate.Node) bool { return n.OnDemand || d.Migrate }) {
+	movable := func(n allocate.Node) bool { return n.OnDemand || d.Migrate }
+	for _, move := range allocate.Relocate(d.request(), candidates, most, movable) {
 		d.launch(move.To, "it replaces "+move.From.ID+": "+move.Reason)
 	}
 }

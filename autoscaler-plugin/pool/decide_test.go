@@ -140,71 +140,218 @@ func TestDecide(t *testing.T) {
 		// With e = 0.44/1.88 = 0.234 outages an hour of the new node and 0.32/1.64 = 0.195 of the old one, west's second node
 		// counts as 0.80 + 0.44*0.45 + 2*4.4*0.80*sqrt(0.234*0.195)/3 = 1.499. In the other region the last term is 0.088, so
 		// that it may cost up to 1.499 - 0.198 - 0.088 = 1.214.
-		"region just cheap enough": {3, []Node{node(od, 1), node(west, 1)}, []Choice{free(west), free(offering("east", "east", cloud.Spot, 1.21)), free(od)}, nil, []string{"launch east"}},
-		"region just too dear":     {3, []Node{node(od, 1), node(west, 1)}, []Choice{free(west), free(offering("east", "east", cloud.Spot, 1.22)), free(od)}, nil, []string{"launch west"}},
+		"region just cheap enough": {
+			3,
+			[]Node{node(od, 1), node(west, 1)},
+			[]Choice{free(west), free(offering("east", "east", cloud.Spot, 1.21)), free(od)},
+			nil,
+			[]string{"launch east"},
+		},
+		"region just too dear": {
+			3,
+			[]Node{node(od, 1), node(west, 1)},
+			[]Choice{free(west), free(offering("east", "east", cloud.Spot, 1.22)), free(od)},
+			nil,
+			[]string{"launch west"},
+		},
 		// 2.80 + 0.44*0.45 = 2.998.
-		"spot just worth its risk":        {2, []Node{node(od, 1)}, []Choice{free(offering("west", "west", cloud.Spot, 2.80)), free(od)}, nil, []string{"launch west"}},
-		"spot not worth its risk":         {2, []Node{node(od, 1)}, []Choice{free(offering("west", "west", cloud.Spot, 2.81)), free(od)}, nil, []string{"launch od"}},
-		"spot taken back all the time":    {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.HazardPerHour = 5 }), free(od)}, nil, []string{"launch od"}},
-		"about to be outbid":              {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.Outbid = 0.5 }), free(east), free(od)}, nil, []string{"launch east"}},
-		"share above the base":            {4, nil, all, func(c *Config, _ *View) { c.OnDemandShare = 0.5 }, []string{"launch od", "launch od", "launch od", "launch west"}},
-		"max_nodes":                       {3, []Node{node(od, 1), node(west, 1)}, []Choice{choice(west, func(c *Choice) { c.MaxNodes = 1 }), free(od)}, nil, []string{"launch od"}},
-		"budget":                          {3, []Node{node(od, 1), node(west, 1)}, all, func(c *Config, _ *View) { c.BudgetUSDPerHour = 4.6 }, []string{"launch west"}},
-		"no spot, fallback":               {3, []Node{node(od, 1), node(west, 1)}, noSpot, nil, []string{"launch od"}},
-		"no on-demand, spot for the base": {2, nil, []Choice{free(west), free(east), soldOut(od)}, nil, []string{"launch west", "launch east"}},
-		"nothing to be had":               {2, nil, []Choice{soldOut(west), soldOut(od)}, nil, nil},
-		"one short":                       {2, []Node{node(od, 1)}, all, nil, []string{"launch west"}},
-		"just right":                      {2, []Node{node(od, 1), node(west, 1)}, all, nil, nil},
-		"one too many":                    {2, []Node{node(od, 1), node(west, 1), node(east, 1)}, all, nil, []string{"drain east-1"}},
-		"booting nodes count":             {2, []Node{node(od, 1), node(west, 1, booting, young)}, all, nil, nil},
-		"noticed is replaced at once":     {2, []Node{node(od, 1), node(west, 1, noticed)}, all, nil, []string{"launch west"}},
-		"noticed is not ended early":      {1, []Node{node(od, 1), node(west, 1, noticed)}, all, nil, nil},
-		"noticed base":                    {2, []Node{node(od, 1, noticed), node(west, 1)}, all, nil, []string{"launch od"}},
-		"back-off until now":              {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.RetryAt = noon }), free(od)}, nil, []string{"launch west"}},
-		"back-off a moment more":          {2, []Node{node(od, 1)}, []Choice{choice(west, func(c *Choice) { c.RetryAt = noon.Add(1) }), free(od)}, nil, []string{"launch od"}},
+		"spot just worth its risk": {
+			2,
+			[]Node{node(od, 1)},
+			[]Choice{free(offering("west", "west", cloud.Spot, 2.80)), free(od)},
+			nil,
+			[]string{"launch west"},
+		},
+		"spot not worth its risk": {
+			2,
+			[]Node{node(od, 1)},
+			[]Choice{free(offering("west", "west", cloud.Spot, 2.81)), free(od)},
+			nil,
+			[]string{"launch od"},
+		},
+		"spot taken back all the time": {
+			2,
+			[]Node{node(od, 1)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.HazardPerHour = 5 }), free(od)},
+			nil,
+			[]string{"launch od"},
+		},
+		"about to be outbid": {
+			2,
+			[]Node{node(od, 1)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.Outbid = 0.5 }), free(east), free(od)},
+			nil,
+			[]string{"launch east"},
+		},
+		"share above the base": {
+			4, nil, all,
+			func(c *Config, _ *View) { c.OnDemandShare = 0.5 },
+			[]string{"launch od", "launch od", "launch od", "launch west"},
+		},
+		"max_nodes": {
+			3,
+			[]Node{node(od, 1), node(west, 1)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.MaxNodes = 1 }), free(od)},
+			nil,
+			[]string{"launch od"},
+		},
+		"budget": {
+			3,
+			[]Node{node(od, 1), node(west, 1)},
+			all,
+			func(c *Config, _ *View) { c.BudgetUSDPerHour = 4.6 },
+			[]string{"launch west"},
+		},
+		"no spot, fallback": {3, []Node{node(od, 1), node(west, 1)}, noSpot, nil, []string{"launch od"}},
+		"no on-demand, spot for the base": {
+			2, nil, []Choice{free(west), free(east), soldOut(od)}, nil, []string{"launch west", "launch east"},
+		},
+		"nothing to be had": {2, nil, []Choice{soldOut(west), soldOut(od)}, nil, nil},
+		"one short":         {2, []Node{node(od, 1)}, all, nil, []string{"launch west"}},
+		"just right":        {2, []Node{node(od, 1), node(west, 1)}, all, nil, nil},
+		"one too many": {
+			2, []Node{node(od, 1), node(west, 1), node(east, 1)}, all, nil, []string{"drain east-1"},
+		},
+		"booting nodes count":         {2, []Node{node(od, 1), node(west, 1, booting, young)}, all, nil, nil},
+		"noticed is replaced at once": {2, []Node{node(od, 1), node(west, 1, noticed)}, all, nil, []string{"launch west"}},
+		"noticed is not ended early":  {1, []Node{node(od, 1), node(west, 1, noticed)}, all, nil, nil},
+		"noticed base":                {2, []Node{node(od, 1, noticed), node(west, 1)}, all, nil, []string{"launch od"}},
+		"back-off until now": {
+			2,
+			[]Node{node(od, 1)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.RetryAt = noon }), free(od)},
+			nil,
+			[]string{"launch west"},
+		},
+		"back-off a moment more": {
+			2,
+			[]Node{node(od, 1)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.RetryAt = noon.Add(1) }), free(od)},
+			nil,
+			[]string{"launch od"},
+		},
 
 		"boot timeout not reached": {2, []Node{node(od, 1), node(west, 1, booting, downFor(10*time.Minute-1))}, all, nil, nil},
-		"boot timeout reached":     {2, []Node{node(od, 1), node(west, 1, booting, downFor(10*time.Minute))}, all, nil, []string{"launch west", "give-up west-1"}},
-		"down node given up":       {2, []Node{node(od, 1), node(west, 1, downFor(10*time.Minute))}, all, nil, []string{"launch west", "give-up west-1"}},
+		"boot timeout reached": {
+			2, []Node{node(od, 1), node(west, 1, booting, downFor(10*time.Minute))}, all, nil, []string{"launch west", "give-up west-1"},
+		},
+		"down node given up": {
+			2, []Node{node(od, 1), node(west, 1, downFor(10*time.Minute))}, all, nil, []string{"launch west", "give-up west-1"},
+		},
 
-		"booting goes before ready":        {2, []Node{node(od, 1), node(west, 1, booting, young), node(east, 1)}, all, nil, []string{"terminate west-1"}},
-		"never below desired ready":        {2, []Node{node(od, 1), node(west, 1, cordoned), node(east, 1, cordoned)}, all, nil, []string{"drain east-1"}},
+		"booting goes before ready": {
+			2, []Node{node(od, 1), node(west, 1, booting, young), node(east, 1)}, all, nil, []string{"terminate west-1"},
+		},
+		"never below desired ready": {
+			2, []Node{node(od, 1), node(west, 1, cordoned), node(east, 1, cordoned)}, all, nil, []string{"drain east-1"},
+		},
 		"fallback waits for its successor": {2, []Node{node(od, 1), node(od, 2), node(west, 1, booting, young)}, all, nil, nil},
-		"fallback goes after it":           {2, []Node{node(od, 1), node(od, 2), node(west, 1)}, all, nil, []string{"drain od-1"}},
-		"base is kept":                     {1, []Node{node(od, 1), node(west, 1)}, all, nil, []string{"drain west-1"}},
+		"fallback goes after it": {
+			2, []Node{node(od, 1), node(od, 2), node(west, 1)}, all, nil, []string{"drain od-1"},
+		},
+		"base is kept": {1, []Node{node(od, 1), node(west, 1)}, all, nil, []string{"drain west-1"}},
 
-		"drained":                  {1, []Node{node(od, 1), node(west, 1, draining(0, time.Minute))}, all, nil, []string{"terminate west-1"}},
-		"work left":                {1, []Node{node(od, 1), node(west, 1, draining(1, time.Hour-1))}, all, nil, nil},
-		"work left too long":       {1, []Node{node(od, 1), node(west, 1, draining(1, time.Hour))}, all, nil, []string{"stop-work west-1"}},
-		"drain taken back":         {2, []Node{node(od, 1), node(west, 1, draining(1, time.Minute))}, all, nil, []string{"undrain west-1"}},
-		"drain of base taken back": {1, []Node{node(od, 1, draining(1, time.Minute)), node(west, 1)}, all, nil, []string{"undrain od-1"}},
-		"noticed drain is not":     {2, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), noticed)}, all, nil, []string{"launch west"}},
-		"down drain is not":        {2, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), downFor(time.Minute))}, all, nil, []string{"launch west"}},
-		"down drain ends":          {1, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), downFor(10*time.Minute))}, all, nil, []string{"terminate west-1"}},
+		"drained": {
+			1, []Node{node(od, 1), node(west, 1, draining(0, time.Minute))}, all, nil, []string{"terminate west-1"},
+		},
+		"work left": {1, []Node{node(od, 1), node(west, 1, draining(1, time.Hour-1))}, all, nil, nil},
+		"work left too long": {
+			1, []Node{node(od, 1), node(west, 1, draining(1, time.Hour))}, all, nil, []string{"stop-work west-1"},
+		},
+		"drain taken back": {
+			2, []Node{node(od, 1), node(west, 1, draining(1, time.Minute))}, all, nil, []string{"undrain west-1"},
+		},
+		"drain of base taken back": {
+			1, []Node{node(od, 1, draining(1, time.Minute)), node(west, 1)}, all, nil, []string{"undrain od-1"},
+		},
+		"noticed drain is not": {
+			2, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), noticed)}, all, nil, []string{"launch west"},
+		},
+		"down drain is not": {
+			2, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), downFor(time.Minute))}, all, nil, []string{"launch west"},
+		},
+		"down drain ends": {
+			1, []Node{node(od, 1), node(west, 1, draining(1, time.Minute), downFor(10*time.Minute))}, all, nil, []string{"terminate west-1"},
+		},
 
-		"return to spot":              {2, []Node{node(od, 1), node(od, 2)}, all, nil, []string{"launch west"}},
-		"return: exactly long enough": {2, []Node{node(od, 1), node(od, 2)}, []Choice{choice(west, func(c *Choice) { c.UpSince = noon.Add(-10 * time.Minute) }), free(od)}, nil, []string{"launch west"}},
-		"return: a moment too early":  {2, []Node{node(od, 1), node(od, 2)}, []Choice{choice(west, func(c *Choice) { c.UpSince = noon.Add(-10*time.Minute + 1) }), free(od)}, nil, nil},
-		"return: spot as dear":        {2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 3)), free(od)}, nil, nil},
-		"return: saves too little":    {2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 2.51)), free(od)}, nil, nil}, // 2.708 of 3
-		"return: saves a tenth":       {2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 2.50)), free(od)}, nil, []string{"launch west"}},
-		"return: one at a time":       {3, []Node{node(od, 1), node(od, 2), node(od, 3)}, all, nil, []string{"launch west"}},
-		"return: not while booting":   {2, []Node{node(od, 1), node(od, 2, booting, young)}, all, nil, nil},
-		"return: not while draining":  {2, []Node{node(od, 1), node(od, 2), node(east, 1, draining(1, time.Minute))}, all, nil, nil},
+		"return to spot": {2, []Node{node(od, 1), node(od, 2)}, all, nil, []string{"launch west"}},
+		"return: exactly long enough": {
+			2,
+			[]Node{node(od, 1), node(od, 2)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.UpSince = noon.Add(-10 * time.Minute) }), free(od)},
+			nil,
+			[]string{"launch west"},
+		},
+		"return: a moment too early": {
+			2,
+			[]Node{node(od, 1), node(od, 2)},
+			[]Choice{choice(west,
+				func(c *Choice) { c.UpSince = noon.Add(-10*time.Minute + 1) }), free(od)},
+			nil, nil,
+		},
+		"return: spot as dear": {
+			2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 3)), free(od)}, nil, nil,
+		},
+		// 2.708 of 3
+		"return: saves too little": {
+			2, []Node{node(od, 1), node(od, 2)}, []Choice{free(offering("west", "west", cloud.Spot, 2.51)), free(od)}, nil, nil,
+		},
+		"return: saves a tenth": {
+			2,
+			[]Node{node(od, 1), node(od, 2)},
+			[]Choice{free(offering("west", "west", cloud.Spot, 2.50)), free(od)},
+			nil,
+			[]string{"launch west"},
+		},
+		"return: one at a time":     {3, []Node{node(od, 1), node(od, 2), node(od, 3)}, all, nil, []string{"launch west"}},
+		"return: not while booting": {2, []Node{node(od, 1), node(od, 2, booting, young)}, all, nil, nil},
+		"return: not while draining": {
+			2, []Node{node(od, 1), node(od, 2), node(east, 1, draining(1, time.Minute))}, all, nil, nil,
+		},
 
-		"risk: moved before it is taken":  {2, []Node{node(od, 1), node(west, 1, risky)}, losing, nil, []string{"launch east"}},
-		"risk: not when told not to":      {2, []Node{node(od, 1), node(west, 1, risky)}, losing, func(c *Config, _ *View) { c.Migrate = false }, nil},
-		"risk: waits for its successor":   {2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, booting, young)}, losing, nil, nil},
-		"risk: goes after it":             {2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, young)}, losing, nil, []string{"drain west-1"}},
-		"outbid: moved before":            {2, []Node{node(od, 1), node(west, 1, outbid)}, all, nil, []string{"launch west"}},
-		"outbid: waits for its successor": {2, []Node{node(od, 1), node(west, 1, outbid), node(east, 1, booting, young)}, all, nil, nil},
-		"outbid: to on-demand":            {2, []Node{node(od, 1), node(west, 1, outbid)}, noSpot, nil, []string{"launch od"}},
-		"over its share":                  {3, []Node{node(od, 1), node(west, 1), node(west, 2)}, all, func(c *Config, _ *View) { c.ZoneShare = 0.34 }, []string{"launch east"}},
-		"a tenth of the pool at once":     {20, many(west, 20, risky), losing, func(c *Config, _ *View) { c.OnDemandBase = 0 }, []string{"launch east", "launch east"}},
+		"risk: moved before it is taken": {2, []Node{node(od, 1), node(west, 1, risky)}, losing, nil, []string{"launch east"}},
+		"risk: not when told not to": {
+			2, []Node{node(od, 1), node(west, 1, risky)}, losing, func(c *Config, _ *View) { c.Migrate = false }, nil,
+		},
+		"risk: waits for its successor": {
+			2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, booting, young)}, losing, nil, nil,
+		},
+		"risk: goes after it": {
+			2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, young)}, losing, nil, []string{"drain west-1"},
+		},
+		"outbid: moved before": {2, []Node{node(od, 1), node(west, 1, outbid)}, all, nil, []string{"launch west"}},
+		"outbid: waits for its successor": {
+			2, []Node{node(od, 1), node(west, 1, outbid), node(east, 1, booting, young)}, all, nil, nil,
+		},
+		"outbid: to on-demand": {2, []Node{node(od, 1), node(west, 1, outbid)}, noSpot, nil, []string{"launch od"}},
+		"over its share": {
+			3,
+			[]Node{node(od, 1), node(west, 1), node(west, 2)},
+			all,
+			func(c *Config, _ *View) { c.ZoneShare = 0.34 },
+			[]string{"launch east"},
+		},
+		"a tenth of the pool at once": {
+			20, many(west, 20, risky), losing,
+			func(c *Config, _ *View) { c.OnDemandBase = 0 },
+			[]string{"launch east", "launch east"},
+		},
 
-		"Nomad unknown: launches only": {3, []Node{node(od, 1), node(west, 1, downFor(time.Hour))}, all, func(_ *Config, v *View) { v.NomadKnown = false }, []string{"launch east"}},
-		"Nomad unknown: no drain":      {0, []Node{node(od, 1)}, all, func(_ *Config, v *View) { v.NomadKnown = false }, nil},
-		"without base":                 {1, nil, all, func(c *Config, _ *View) { c.OnDemandBase = 0 }, []string{"launch west"}},
+		"Nomad unknown: launches only": {
+			3,
+			[]Node{node(od, 1), node(west, 1, downFor(time.Hour))},
+			all,
+			func(_ *Config, v *View) { v.NomadKnown = false },
+			[]string{"launch east"},
+		},
+		"Nomad unknown: no drain": {0, []Node{node(od, 1)}, all, func(_ *Config, v *View) { v.NomadKnown = false }, nil},
+		"without base":            {1, nil, all, func(c *Config, _ *View) { c.OnDemandBase = 0 }, []string{"launch west"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -264,7 +411,8 @@ func TestMemory_interruptions(t *testing.T) {
 	must.True(t, m.retryAt(c, "east").IsZero(), must.Sprint("an instance that the pool ended is no interruption"))
 	must.True(t, m.retryAt(c, "od").IsZero(), must.Sprint("an old interruption counts"))
 
-	choices := m.choices(c, []cloud.Offer{{Offering: "west", Available: true}, {Offering: "east", Available: false}}, noon)
+	choices, err := m.choices(c, []cloud.Offer{{Offering: "west", Available: true}, {Offering: "east", Available: false}}, noon)
+	must.NoError(t, err)
 	must.True(t, choices[0].UpSince.IsZero())
 	must.False(t, choices[1].Available)
 	must.True(t, choices[2].Available, must.Sprint("an offering that the provider does not speak of may be had"))

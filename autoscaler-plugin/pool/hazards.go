@@ -97,6 +97,7 @@ func (h *hazards) life(c Config, i cloud.Instance, now time.Time) []hazard.Event
 	if from == toldWhole || !over && to-from < tellEvery {
 		return nil
 	}
+	from = min(from, to) // where the clock went back
 	h.told[i.ID] = to
 	if over {
 		h.told[i.ID] = toldWhole

@@ -91,9 +91,15 @@ func TestHazards_parts(t *testing.T) {
 	must.Eq(t, 1, parts.book.Records[0].Interruptions)
 	must.InDelta(t, whole.book.Records[0].Expected, parts.book.Records[0].Expected, 1e-9)
 
-	// A clock that went back tells nothing.
-	must.NoError(t, parts.lives(c, []cloud.Instance{{ID: "2", Offering: "west", Kind: cloud.Spot, LaunchedAt: noon.Add(time.Hour), State: cloud.Running}}, noon))
-	must.Eq(t, 1, parts.book.Records[0].Interruptions)
+	// A clock that went back makes no hours, and an end is told all the same.
+	living.ID, living.LaunchedAt = "2", noon.Add(-time.Hour)
+	must.NoError(t, parts.lives(c, []cloud.Instance{living}, noon))
+	expected := parts.book.Records[0].Expected
+	must.NoError(t, parts.lives(c, []cloud.Instance{living}, noon.Add(-2*time.Hour)))
+	living.State, living.NoticedAt = cloud.Noticed, noon.Add(-30*time.Minute)
+	must.NoError(t, parts.lives(c, []cloud.Instance{living}, noon))
+	must.Eq(t, 2, parts.book.Records[0].Interruptions)
+	must.Eq(t, expected, parts.book.Records[0].Expected)
 }
 
 // Refusals in the region raise the hazard of its other zones, and fade.
@@ -121,12 +127,23 @@ func TestHazards_refused(t *testing.T) {
 func TestPrices(t *testing.T) {
 	p := prices{}
 	must.Eq(t, 0.8, p.now(west))
+	must.Eq(t, 0, p.outbid("west", 1, noon))
 	for n := range 48 { // every second hour the price doubles for an hour
 		p.see("west", 0.5+0.5*float64(n%2), noon.Add(time.Duration(n)*time.Hour))
 	}
 	p.see("west", 1, noon.Add(47*time.Hour+time.Minute))
 	must.Len(t, 48, p["west"].Points, must.Sprint("the same price again is no news"))
 	must.Eq(t, 1, p.now(west))
+
+	now := noon.Add(46*time.Hour + time.Minute) // at 0.5
+	calm := prices{}
+	for n := range 47 {
+		calm.see("west", 0.5+0.5*float64(n%2), noon.Add(time.Duration(n)*time.Hour))
+	}
+	must.Greater(t, 0.4, calm.outbid("west", 0.9, now), must.Sprint("half of the changes double the price"))
+	must.Eq(t, 0, calm.outbid("west", 1.1, now))
+	must.Eq(t, 0, calm.outbid("west", 0, now), must.Sprint("no maximum"))
+	must.Eq(t, 1, p.outbid("west", 0.1, noon.Add(48*time.Hour)), must.Sprint("the price has been above always"))
 
 	p.see("west", 3, noon.Add(40*24*time.Hour))
 	must.Len(t, 2, p["west"].Points, must.Sprint("old prices are forgotten, but for the one that held"))

@@ -46,7 +46,7 @@ func (m *memoryCloud) Launch(_ context.Context, req cloud.Launch) (cloud.Instanc
 	o := m.offers[req.Offering]
 	i := cloud.Instance{
 		ID: req.ID, Provider: "local", Offering: o.Name, Kind: o.Kind, Region: o.Region, Zone: o.Zone, PriceUSDPerHour: o.PriceUSDPerHour,
-		State: cloud.Running, LaunchedAt: time.Now(),
+		MaxPriceUSDPerHour: req.MaxPriceUSDPerHour, State: cloud.Running, LaunchedAt: time.Now(),
 	}
 	m.instances = append(m.instances, i)
 	return i, nil
@@ -204,6 +204,11 @@ func TestLoop_scale(t *testing.T) {
 	changed := l.Health().Desired.ChangedAt
 	must.False(t, changed.IsZero())
 	p.waitLive(t, "east", "od", "west")
+	p.cloud.mu.Lock()
+	for _, i := range p.cloud.instances {
+		must.Eq(t, i.Kind == cloud.Spot, i.MaxPriceUSDPerHour == od.PriceUSDPerHour)
+	}
+	p.cloud.mu.Unlock()
 	must.NoError(t, l.SetDesired(t.Context(), 3))
 	must.Eq(t, changed, l.Health().Desired.ChangedAt, must.Sprint("an unchanged count is no event"))
 	must.ErrorContains(t, l.SetDesired(t.Context(), -1), "-1 nodes are less than none")

@@ -91,15 +91,18 @@ type nomadView struct {
 }
 
 // view takes up what was seen in one look at the world, and returns what a decision is made from.
-func (m *memory) view(c Config, desired int, instances []cloud.Instance, offers []cloud.Offer, nv nomadView, now time.Time) (View, error) {
+func (m *memory) view(
+	c Config, desired int, instances []cloud.Instance, offers []cloud.Offer, nv nomadView, now time.Time,
+) (View, error) {
 	m.interruptions(c, instances, now)
 	v := View{Now: now, Desired: desired, NomadKnown: nv.known}
 	if err := m.market(c, instances, offers, now); err != nil {
 		return View{}, err
 	}
-	v.Choices = m.choices(c, offers, now)
 	v.Nodes = m.join(c, instances, nv, now)
-	return v, nil
+	var err error
+	v.Choices, err = m.choices(c, offers, now)
+	return v, err
 }
 
 // market takes up what the market did: prices, capacity, and the lives of instances.
@@ -118,7 +121,7 @@ func (m *memory) market(c Config, instances []cloud.Instance, offers []cloud.Off
 }
 
 // choices joins the pool's offerings with the market and the memory.
-func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) []Choice {
+func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) ([]Choice, error) {
 	known := map[string]cloud.Offer{}
 	for _, o := range offers {
 		known[o.Offering] = o
@@ -128,6 +131,11 @@ func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) []Choice
 		offer, spoken := known[o.Name]
 		o.PriceUSDPerHour = m.prices.now(o)
 		choice := Choice{Offering: o, Available: offer.Available || !spoken, RetryAt: m.retryAt(c, o.Name)}
+		bid, err := m.ask(c, o, now)
+		if err != nil {
+			return nil, err
+		}
+		choice.Bid, choice.BidReason, choice.Unwanted = bid.usdPerHour, bid.reason, bid.unwanted
 		om := m.offers[o.Name]
 		switch {
 		case !choice.usable(now):
@@ -138,9 +146,10 @@ func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) []Choice
 		m.offers[o.Name] = om
 		choice.UpSince = om.upSince
 		choice.HazardPerHour = m.hazards.mean(o, 0, now)
+		choice.Outbid = m.prices.outbid(o.Name, choice.Bid, now)
 		choices = append(choices, choice)
 	}
-	return choices
+	return choices, nil
 }
 
 // join joins the living instances with their Nomad nodes.
@@ -159,6 +168,7 @@ func (m *memory) join(c Config, instances []cloud.Instance, nomad nomadView, now
 		}
 		if i.Kind == cloud.Spot {
 			n.PriceUSDPerHour = m.prices.now(cloud.Offering{Name: i.Offering, PriceUSDPerHour: i.PriceUSDPerHour})
+			n.Outbid = m.prices.outbid(i.Offering, i.MaxPriceUSDPerHour, now)
 			n.HazardPerHour = m.hazards.mean(offeringOf(c, i), now.Sub(i.LaunchedAt), now)
 		}
 		nm := m.nodes[i.ID]

@@ -21,7 +21,7 @@ type Provider interface {
 	// Terminate ends an instance and returns once it is gone. Ending one that is gone is no error; an unknown one is
 	// cloud.ErrNotFound.
 	Terminate(ctx context.Context, id, reason string) error
-	// Offers says which offerings can be had at the moment. One that is missing may be had or not.
+	// Offers says which offerings can be had at the moment, and at which price. One that is missing may be had or not.
 	Offers(ctx context.Context) ([]cloud.Offer, error)
 }
 

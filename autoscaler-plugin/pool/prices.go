@@ -1,14 +1,20 @@
 package pool
 
 import (
+	"sort"
 	"time"
 
+	"nomad-spotter/autoscaler-plugin/bid"
 	"nomad-spotter/autoscaler-plugin/cloud"
 	"nomad-spotter/autoscaler-plugin/market"
 )
 
-// priceMemory is how far back prices are remembered.
-const priceMemory = 14 * 24 * time.Hour
+// priceMemory is how far back prices are remembered, and priceHorizon how far ahead they are forecast: a node that is to
+// be outbid within the hour can still be replaced before.
+const (
+	priceMemory  = 14 * 24 * time.Hour
+	priceHorizon = time.Hour
+)
 
 // prices remembers what offerings have cost since the loop began.
 type prices map[string]*market.Series
@@ -35,4 +41,17 @@ func (p prices) now(o cloud.Offering) float64 {
 		return s.Points[len(s.Points)-1].Value
 	}
 	return o.PriceUSDPerHour
+}
+
+// outbid is the probability that an offering's price is above a maximum in an hour, forecast from how it changed so far.
+// Without a maximum, or a price that moved, it is 0.
+func (p prices) outbid(offering string, maximum float64, now time.Time) float64 {
+	s := p[offering]
+	if s == nil || maximum <= 0 {
+		return 0
+	}
+	forecast := bid.Persistence(*s, 1, now)
+	const steps = 100 // the probability is known to a hundredth
+	below := sort.Search(steps, func(i int) bool { return forecast(priceHorizon, float64(i)/steps) > maximum })
+	return 1 - float64(below)/steps
 }
