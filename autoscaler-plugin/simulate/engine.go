@@ -174,15 +174,15 @@ func (e *engine) apply(c market.Change) bool {
 	if !math.IsNaN(c.Price) {
 		st.price = c.Price
 	}
+	if e.Observe != nil {
+		e.Observe(&e.m, c)
+	}
 	came := c.Up && !st.up
 	if c.Up != st.up {
 		if st.up {
 			st.upFor += now - st.since
 		}
 		st.up, st.since = c.Up, now
-	}
-	if e.Observe != nil {
-		e.Observe(&e.m, c)
 	}
 	switch {
 	case !st.up && e.Offerings[c.Offering].Kind == cost.Spot:

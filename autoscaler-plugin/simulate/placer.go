@@ -133,6 +133,9 @@ func (m *Market) Cheapest(kind cost.Kind, s *State) int {
 	return best
 }
 
+// upFor is how long an offering has been up.
+func (m *Market) upFor(i int) time.Duration { return m.Now - m.states[i].since }
+
 // oldest is the age of the pool's oldest instance of an offering; 0: it has none.
 func (m *Market) oldest(i int) time.Duration {
 	age := time.Duration(0)

@@ -36,7 +36,7 @@ type Config struct {
 	// Rhythm share what is computed of it. Nil: only Checkpoint.Interval counts.
 	Cadence func(s *Spec, offering int) *Rhythm
 
-	// Observe is told each change of the market before anything is decided. Nil: nobody listens.
+	// Observe is told each change of the market before it happens. Nil: nobody listens.
 	Observe func(m *Market, c market.Change)
 
 	// Done is told each job that has ended, and Record each stay of a replica on an offering or in the queue. Nil: nobody

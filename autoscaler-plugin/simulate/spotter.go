@@ -17,7 +17,7 @@ const HighPriority = 2
 
 // Spotter is the default policy: it decides for the jobs of a run as pool and checkpointer do in production. allocate picks
 // offerings and moves, hazard learns from the run's own reclaims, cadence makes checkpoints. It never waits longer than
-// on-demand can make up for. One value serves one run.
+// on-demand can make up for. One value serves one run at a time; what it learns in one is not known in the next.
 type Spotter struct {
 	Book    hazard.Book   // what is known of hazards at the start
 	Outage  time.Duration // how long an offering that took an instance back has none, on average
@@ -25,6 +25,7 @@ type Spotter struct {
 	Storage cost.Prices   // price checkpoints; zero: only time counts
 	Spread  bool          // the jobs are one pool: each takes into account where the others are
 
+	book    hazard.Book
 	version int // of what picks depend on
 	picks   map[pickKey]pick
 	rhythms map[rhythmKey]*Rhythm
@@ -38,7 +39,11 @@ func NewSpotter() *Spotter {
 
 // Install makes the policy that of a simulation.
 func (p *Spotter) Install(c *Config) {
-	p.picks, p.rhythms, p.clean = map[pickKey]pick{}, map[rhythmKey]*Rhythm{}, map[*Spec]allocate.Costs{}
+	p.book, p.version = p.Book, 0
+	p.picks, p.clean = map[pickKey]pick{}, map[*Spec]allocate.Costs{}
+	if p.rhythms == nil {
+		p.rhythms = map[rhythmKey]*Rhythm{} // they hold for every run
+	}
 	c.Place = func(Job, *Market) Placer { return &spotter{p: p} }
 	c.Cadence = func(s *Spec, offering int) *Rhythm { return p.rhythm(s, c.Offerings, offering) }
 	c.Observe = p.observe
@@ -48,18 +53,20 @@ func (p *Spotter) Install(c *Config) {
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // observe learns from a change of the market: a pool sees an offering go by its own instances, of which the oldest tells
-// most.
+// most. Ages count from when the offering came up: recorded up-times are those of offerings, and an instance that was
+// launched late in one has the hazard of its rest.
 func (p *Spotter) observe(m *Market, c market.Change) {
 	p.version++
 	oldest := m.oldest(c.Offering)
 	if c.Up || oldest == 0 || m.Offerings[c.Offering].Kind != cost.Spot {
 		return
 	}
-	book, err := p.Book.Observe(hazard.Event{
-		At: epoch.Add(m.Now), Key: m.Offerings[c.Offering].Key, Kind: hazard.Reclaimed, To: oldest,
+	book, err := p.book.Observe(hazard.Event{
+		At: epoch.Add(m.Now), Key: m.Offerings[c.Offering].Key, Kind: hazard.Reclaimed,
+		From: max(m.upFor(c.Offering)-oldest, 0), To: m.upFor(c.Offering),
 	})
 	if err == nil {
-		p.Book = book
+		p.book = book
 	}
 }
 
@@ -69,7 +76,7 @@ type rhythmKey struct {
 	step       int
 	changeover time.Duration
 	checkpoint Checkpoint
-	price      float64
+	price      int
 }
 
 // hazardStep is the factor between two levels of hazard that share a schedule. The interval goes with its root.
@@ -80,8 +87,11 @@ func (p *Spotter) rhythm(s *Spec, offerings []Offering, i int) *Rhythm {
 	if o.Kind != cost.Spot {
 		return nil
 	}
-	step := int(math.Round(math.Log(p.Book.Level(o.Key)) / math.Log(hazardStep)))
-	key := rhythmKey{step: step, changeover: s.Changeover, checkpoint: s.Checkpoint, price: o.Price}
+	step := int(math.Round(math.Log(p.book.Level(o.Key)) / math.Log(hazardStep)))
+	key := rhythmKey{step: step, changeover: s.Changeover, checkpoint: s.Checkpoint}
+	if p.Storage.Writes > 0 && o.Price > 0 {
+		key.price = int(math.Round(math.Log(o.Price*float64(s.ranks())) / math.Log(hazardStep)))
+	}
 	if r, ok := p.rhythms[key]; ok {
 		return r
 	}
@@ -174,7 +184,9 @@ func (p *Spotter) costs(s *State, m *Market) allocate.Costs {
 		return c
 	}
 	k := s.Job.Checkpoint
-	c := allocate.Costs{Changeover: s.Job.Changeover, Outage: p.Outage, Horizon: p.Horizon}
+	c := allocate.Costs{
+		Changeover: s.Job.Changeover, Outage: p.Outage, Horizon: min(p.Horizon, s.Job.Work+s.Job.Changeover),
+	}
 	spot, onDemand := math.Inf(1), math.Inf(1)
 	for i, o := range m.Offerings {
 		switch o.Kind {
@@ -200,8 +212,8 @@ func (p *Spotter) costs(s *State, m *Market) allocate.Costs {
 	return c
 }
 
-// offer is what an instance of an offering costs and risks at an age.
-func (p *Spotter) offer(m *Market, i int, age time.Duration) allocate.Offer {
+// offer is what an instance of an offering costs and risks.
+func (p *Spotter) offer(m *Market, i int, horizon time.Duration) allocate.Offer {
 	o := m.Offerings[i]
 	t := allocate.Offer{
 		Offering: o.Name, Region: o.Key.Region, Zone: o.Key.Zone, Type: o.Key.Type, OnDemand: o.Kind != cost.Spot,
@@ -211,8 +223,8 @@ func (p *Spotter) offer(m *Market, i int, age time.Duration) allocate.Offer {
 		t.PriceUSDPerHour = 0
 	}
 	if !t.OnDemand {
-		w := p.Book.Weibull(o.Key)
-		t.HazardPerHour = (w.Cumulative(age+p.Horizon) - w.Cumulative(age)) / p.Horizon.Hours()
+		w, age := p.book.Weibull(o.Key), m.upFor(i)
+		t.HazardPerHour = (w.Cumulative(age+horizon) - w.Cumulative(age)) / horizon.Hours()
 	}
 	return t
 }
@@ -247,14 +259,14 @@ func (p *Spotter) request(s *State, m *Market) (allocate.Request, []allocate.Can
 	if p.Spread {
 		for i := range m.Offerings {
 			for _, o := range m.states[i].runs {
-				r.Held = append(r.Held, allocate.Node{ID: fmt.Sprintf("%08d", o.serial), Offer: p.offer(m, i, o.age(m.Now)), Age: o.age(m.Now)})
+				r.Held = append(r.Held, allocate.Node{ID: fmt.Sprintf("%08d", o.serial), Offer: p.offer(m, i, r.Horizon), Age: o.age(m.Now)})
 			}
 		}
 		r.Nodes += len(r.Held)
 	}
 	var candidates []allocate.Candidate
 	for i := range m.Offerings {
-		c := allocate.Candidate{Offer: p.offer(m, i, 0)}
+		c := allocate.Candidate{Offer: p.offer(m, i, r.Horizon)}
 		if !m.Usable(i, s) {
 			c.Unusable = "cannot be had"
 		}
@@ -278,7 +290,7 @@ func (p *Spotter) better(s *State, m *Market) (pick, bool) {
 	}
 	r := allocate.Request{
 		Nodes: 1, Costs: p.costs(s, m),
-		Held: []allocate.Node{{ID: "it", Offer: p.offer(m, s.Offering, age), Age: age}},
+		Held: []allocate.Node{{ID: "it", Offer: p.offer(m, s.Offering, p.Horizon), Age: age}},
 	}
 	_, candidates := p.request(s, m)
 	result := pick{version: p.version, offering: Nowhere}
