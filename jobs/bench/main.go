@@ -23,6 +23,8 @@ var sections = []section{
 	{"cadence", "wasted share of up-times under checkpoint schedules", cadenceSection},
 	{"hazard", "probabilities of staying up, beside a constant hazard", hazardSection},
 	{"forecast", "price forecasts beside persistence, ARIMA fits beside statsmodels", forecastSection},
+	{"regions", "one task in several regions at once", regionsSection},
+	{"mission", "1000 GPU-hours under the default policy on recorded prices and availability", missionSection},
 	{"speed", "45 days of nine zones with 1000 jobs, on one core", speedSection},
 }
 
