@@ -208,7 +208,6 @@ type costs struct{ waiting, spot, onDemand float64 }
 // costs of a job with t ticks to its deadline and r ticks of work left, in a zone that is up or down for so many ticks.
 func (g *table) costs(t int, up bool, age, mode int, r float64) costs {
 	class := ageClass(age)
-	t = min(t, g.Ticks)
 	after := func(to int, r float64) float64 {
 		branches := g.branchesDown
 		if up {

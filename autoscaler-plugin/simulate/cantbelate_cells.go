@@ -33,6 +33,7 @@ type Experiment struct {
 	Changeovers []time.Duration
 	PriceRatio  float64
 	Starts      []int // ticks of the traces
+	Prior       allocate.Prior
 }
 
 // Validate reports every setup that cannot be run in traces of so many ticks.
@@ -132,7 +133,7 @@ func (e Experiment) Contend(zones [][]bool, setups []Setup, watch Watcher, polic
 // Spotter runs jobs from all starts under the pool's own policy, one changeover at a time, since plans are made for one.
 func (e Experiment) Spotter(zones [][]bool, changeover time.Duration) []Score {
 	setups := e.setups(changeover)
-	planner := NewPlanner(setups[0], len(zones), e.longest(), allocate.PriorUp, allocate.PriorDown)
+	planner := NewPlanner(setups[0], len(zones), e.longest(), e.Prior)
 	return e.Contend(zones, setups, planner, func(Setup) Policy { return planner })
 }
 

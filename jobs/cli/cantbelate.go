@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/market"
 	"nomad-spotter/autoscaler-plugin/simulate"
 )
@@ -96,6 +97,7 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
 			if err != nil {
 				return err
 			}
+			e.Prior = allocate.Prior2023 // not of the recording that the paper's slices are of
 			if e.Starts, err = readSlices(slices, e.Tick); err != nil {
 				return err
 			}

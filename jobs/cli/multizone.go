@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"nomad-spotter/autoscaler-plugin/allocate"
 	"nomad-spotter/autoscaler-plugin/simulate"
 )
 
@@ -37,6 +38,7 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
 			if starts < 1 {
 				return usageError{fmt.Errorf("--starts: %d is not above 0", starts)}
 			}
+			e.Prior = allocate.Prior2022 // not of the recording with several zones of one type
 			possible := e.Feasible(len(zones[0]))
 			if possible == 0 {
 				return errors.Join(e.Validate(len(zones[0])), fmt.Errorf("--deadline: the longest does not fit the traces, which last %v; give longer ones",
