@@ -6,8 +6,8 @@
 //
 // Goroutines, all owned by Run: one keeps a store open (connect.go), one looks for finished checkpoints (watch.go), one
 // publishes (publish.go), one watches the task's process (process.go), one minds deadlines (request.go), two serve the
-// sockets (serve.go), and, if the configuration asks for it, one makes checkpoints durable on the node (level.go) and one
-// replicates them (replicate.go).
+// sockets (serve.go), and, if the configuration asks for it, one makes checkpoints durable on the node (level.go), one
+// replicates them (replicate.go), and one computes when to ask for the next (pace.go).
 package agent
 
 import (
@@ -126,6 +126,9 @@ func Run(ctx context.Context, conf api.AgentConfig, log hclog.Logger) error {
 	}
 	if conf.Replicas > 0 {
 		wg.Go(func() { a.replicate(ctx) })
+	}
+	if conf.Interval.Auto {
+		wg.Go(func() { a.pacing(ctx) })
 	}
 	log.Info("agent started", "lineage", conf.Lineage, "checkpoint_dir", conf.CheckpointDir, "staged", staged)
 	<-ctx.Done()

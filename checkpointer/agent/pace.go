@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"time"
@@ -20,6 +21,7 @@ const (
 	leastAnswer  = time.Minute // that an automatic request stays open
 	remembered   = 3           // measurements: the least of them counts
 	drift        = 1.2         // factor by which what was measured may change before a new plan is made
+	planPeriod   = time.Second // between two looks at what was measured
 	mostDoubled  = 6           // a task that never answers is asked after 64 intervals at last
 )
 
@@ -140,11 +142,16 @@ func drifted(a, b cadence.Terms) bool {
 		far(a.Least.Seconds(), b.Least.Seconds(), 1) || far(a.StorageUSD, b.StorageUSD, 0)
 }
 
-// replan makes a new schedule when what was measured has changed. Only deadlines calls it; it does not hold mu for long.
-func (a *Agent) replan() {
-	if !a.conf.Interval.Auto {
-		return
+// pacing keeps the schedule of an automatic interval as what was measured asks for.
+func (a *Agent) pacing(ctx context.Context) {
+	a.replan()
+	for sleep(ctx, planPeriod) {
+		a.replan()
 	}
+}
+
+// replan makes a new schedule when what was measured has changed. Only pacing calls it; it computes without mu.
+func (a *Agent) replan() {
 	a.mu.Lock()
 	t, old := a.terms(), a.plan
 	a.mu.Unlock()
@@ -247,8 +254,8 @@ func (a *Agent) why(since time.Time) string {
 	if len(a.state.Pace.Stalls) > 0 {
 		how = "measured"
 	}
-	out := fmt.Sprintf("a checkpoint takes %s (%s) and is stored %s later; they are %s apart at least; an instance %s old is interrupted "+
-		"%.3g times an hour, with time for a final checkpoint in %.3g %%", seconds(t.Stall), how, seconds(t.Lag), seconds(t.Least),
+	out := fmt.Sprintf("a checkpoint takes %s (%s) and is stored %s later; they are %s apart at least; an instance %s old is "+
+		"interrupted %.3g times an hour, with time for a final checkpoint in %.3g %%", seconds(t.Stall), how, seconds(t.Lag), seconds(t.Least),
 		age.Round(time.Second), p.hazard(age), 100*t.NoticeSuccess)
 	if t.SpotUSDPerHour > 0 {
 		out += fmt.Sprintf("; an hour costs %.4g $, %.4g $ to do it again, and storing a checkpoint %.2g $",
@@ -277,10 +284,12 @@ func cadenceFaults(c api.AgentConfig) (errs []error) {
 		fault("cadence.mtbf: %q is too short: give at least 1m, or 0s for %s", time.Duration(k.MTBF), defaultMTBF)
 	}
 	if k.HazardShape != 0 && !(k.HazardShape >= 0.2 && k.HazardShape <= 5) {
-		fault("cadence.hazard_shape: %v is not from 0.2 to 5: give what a fit of up-times says, 1 for a hazard that does not change with age, or 0 for %v", k.HazardShape, defaultShape)
+		fault("cadence.hazard_shape: %v is not from 0.2 to 5: give what a fit of up-times says, 1 for a hazard that does not "+
+			"change with age, or 0 for %v", k.HazardShape, defaultShape)
 	}
 	if !(k.NoticeSuccess >= 0 && k.NoticeSuccess < 1) {
-		fault("cadence.notice_success: %v is not from 0 to below 1: give the part of interruptions with time for a final checkpoint, such as 0.7", k.NoticeSuccess)
+		fault("cadence.notice_success: %v is not from 0 to below 1: give the part of interruptions with time for a final "+
+			"checkpoint, such as 0.7", k.NoticeSuccess)
 	}
 	if k.MaxInterval < 0 {
 		fault("cadence.max_interval: %q is negative: give a duration, or 0s for none", time.Duration(k.MaxInterval))
@@ -297,7 +306,8 @@ func cadenceFaults(c api.AgentConfig) (errs []error) {
 		fault("cadence.spot_usd_per_hour, cadence.rework_usd_per_hour: %v and %v: give both, or neither", k.SpotUSD, k.ReworkUSD)
 	}
 	if k.StorageUSDOfGB > 0 && k.SpotUSD == 0 {
-		fault("cadence.storage_usd_per_gb: %v without spot_usd_per_hour: give the price of the instance that it is weighed against", k.StorageUSDOfGB)
+		fault("cadence.storage_usd_per_gb: %v without spot_usd_per_hour: give the price of the instance that it is weighed against",
+			k.StorageUSDOfGB)
 	}
 	return errs
 }

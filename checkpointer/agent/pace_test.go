@@ -20,7 +20,9 @@ func paced(age time.Duration, change func(*api.CadenceConfig)) (*Agent, time.Tim
 	if change != nil {
 		change(conf.Cadence)
 	}
-	a := &Agent{conf: conf, log: hclog.NewNullLogger(), now: func() time.Time { return now }, since: launched(conf), task: &process{attached: now}}
+	a := &Agent{
+		conf: conf, log: hclog.NewNullLogger(), now: func() time.Time { return now }, since: launched(conf), task: &process{attached: now},
+	}
 	a.replan()
 	return a, now
 }
@@ -137,7 +139,8 @@ func TestCadenceFaults(t *testing.T) {
 	}})
 	must.Error(t, err)
 	for _, want := range []string{
-		`cadence: is given with the interval "1m0s"`, `cadence.mtbf: "5ns"`, "cadence.hazard_shape: NaN", "cadence.notice_success: 1", `cadence.max_interval: "-1ns"`,
+		`cadence: is given with the interval "1m0s"`, `cadence.mtbf: "5ns"`, "cadence.hazard_shape: NaN", "cadence.notice_success: 1",
+		`cadence.max_interval: "-1ns"`,
 		"cadence.spot_usd_per_hour, cadence.rework_usd_per_hour: 0 and 3", "cadence.storage_usd_per_gb: -1 is no price",
 	} {
 		must.True(t, strings.Contains(err.Error(), want), must.Sprintf("%q in %v", want, err))

@@ -126,7 +126,6 @@ func (a *Agent) resolve() {
 // deadlines closes requests whose time is over, and asks for a checkpoint when the cadence says so.
 func (a *Agent) deadlines(ctx context.Context) {
 	for sleep(ctx, deadlinePeriod) {
-		a.replan()
 		a.mu.Lock()
 		now := a.now()
 		r := a.state.Request

@@ -32,7 +32,8 @@ const perInterval = 10
 // slight is the part by which checkpoints must waste less than none do.
 const slight = 1e-6
 
-// New computes the schedule for terms and a hazard, in some tens of milliseconds: once for a set of terms. jumps are ages at
+// New computes the schedule for terms and a hazard. Compute it once for a set of terms: it takes tens of milliseconds, and
+// for stalls of a second hundreds. jumps are ages at
 // which the hazard changes abruptly, if it does; elsewhere it should change little within a tenth of an interval.
 func New(t Terms, h Hazard, jumps ...time.Duration) (*Schedule, error) {
 	if err := t.Check(); err != nil {

@@ -56,27 +56,35 @@ func (b cadenceBlock) cadence(f *faults) Cadence {
 		StorageUSDPerGB:  f.number("cadence.storage_usd_per_gb", b.StorageUSDPerGB),
 	}
 	if c.MTBF > 0 && c.MTBF < shortestMTBF {
-		f.add("cadence.mtbf", `%q is less than %q; give the mean time until such a node is interrupted, such as "2h20m"`, c.MTBF, shortestMTBF)
+		f.add("cadence.mtbf", `%q is less than %q; give the mean time until such a node is interrupted, such as "2h20m"`,
+			c.MTBF, shortestMTBF)
 	}
 	if s := c.HazardShape; s != 0 && !(s >= 0.2 && s <= 5) {
 		f.add("cadence.hazard_shape", `%v is not from 0.2 to 5; use 1 for a hazard that does not change with age, or leave it out`, s)
 	}
 	if p := c.NoticeSuccess; !(p >= 0 && p < 1) {
-		f.add("cadence.notice_success", `%v is not from 0 to below 1; give the part of interruptions with time for a last checkpoint, such as 0.7`, p)
+		f.add("cadence.notice_success",
+			`%v is not from 0 to below 1; give the part of interruptions with time for a last checkpoint, such as 0.7`, p)
 	}
 	for _, p := range []struct {
 		name  string
 		value float64
-	}{{"spot_usd_per_hour", c.SpotUSDPerHour}, {"rework_usd_per_hour", c.ReworkUSDPerHour}, {"storage_usd_per_gb", c.StorageUSDPerGB}} {
+	}{
+		{"spot_usd_per_hour", c.SpotUSDPerHour},
+		{"rework_usd_per_hour", c.ReworkUSDPerHour},
+		{"storage_usd_per_gb", c.StorageUSDPerGB},
+	} {
 		if !(p.value >= 0) || math.IsInf(p.value, 0) {
 			f.add("cadence."+p.name, `%v is no price; give 0 or more`, p.value)
 		}
 	}
 	if (c.SpotUSDPerHour == 0) != (c.ReworkUSDPerHour == 0) {
-		f.add("cadence.rework_usd_per_hour", `is %v and cadence.spot_usd_per_hour is %v; give both or neither`, c.ReworkUSDPerHour, c.SpotUSDPerHour)
+		f.add("cadence.rework_usd_per_hour", `is %v and cadence.spot_usd_per_hour is %v; give both or neither`,
+			c.ReworkUSDPerHour, c.SpotUSDPerHour)
 	}
 	if c.StorageUSDPerGB > 0 && c.SpotUSDPerHour == 0 {
-		f.add("cadence.storage_usd_per_gb", `is %v without cadence.spot_usd_per_hour; give the price that it is weighed against`, c.StorageUSDPerGB)
+		f.add("cadence.storage_usd_per_gb", `is %v without cadence.spot_usd_per_hour; give the price that it is weighed against`,
+			c.StorageUSDPerGB)
 	}
 	return c
 }

@@ -78,7 +78,8 @@ the best fixed interval, and ± one standard deviation of that, by bootstrap ove
 	return err
 }
 
-// readLives reads the zones of a market; nil if there are none. An up-time that the recording cuts off, at its beginning or at its end, is left out.
+// readLives reads the zones of a market; nil if there are none. An up-time that the recording cuts off, at its beginning or at
+// its end, is left out.
 func readLives(dir string, spread bool) (*lives, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_[0-9].json"))
 	if err != nil || len(files) == 0 {
