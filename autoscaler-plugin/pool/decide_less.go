@@ -24,21 +24,13 @@ func (d *decision) finishDrains() {
 	}
 }
 
-// shrink gives away nodes above the desired count, the least useful first, and never a ready one that is still needed. A
-// node that is not ready goes before one that is, unless it is worth waiting for.
+// shrink gives away nodes above the desired count, the least useful first, and never a ready one that is still needed.
 func (d *decision) shrink() {
 	for d.total() > d.Desired {
 		r := d.request()
-		exit, ok := allocate.Worst(r, d.here)
+		exit, ok := d.dispensable(r)
 		if !ok {
 			return
-		}
-		if d.node(exit.ID).ready() && d.readyNodes()-1 < d.Desired {
-			young, ok := allocate.Worst(r, func(n allocate.Node) bool { return d.here(n) && !d.node(n.ID).ready() })
-			if !ok || exit.Saves(young) {
-				return // its replacement is not ready yet
-			}
-			exit = young
 		}
 		n := d.node(exit.ID)
 		reason := fmt.Sprintf("%d nodes are more than the %d desired", d.total(), d.Desired)
@@ -54,6 +46,21 @@ func (d *decision) shrink() {
 		}
 		d.act(Drain, n, "%s", reason)
 	}
+}
+
+// dispensable is the node that goes next: one that may take no work, as an operator has said; else the one that is best
+// given up. If that one is ready and needed, one that is still booting goes, unless it is worth waiting for.
+func (d *decision) dispensable(r allocate.Request) (allocate.Exit, bool) {
+	closed := func(n allocate.Node) bool { return d.here(n) && d.node(n.ID).Up && !d.node(n.ID).Eligible }
+	if exit, ok := allocate.Worst(r, closed); ok {
+		return exit, true
+	}
+	exit, ok := allocate.Worst(r, d.here)
+	if !ok || !d.node(exit.ID).ready() || d.readyNodes() > d.Desired {
+		return exit, ok
+	}
+	booting, ok := allocate.Worst(r, func(n allocate.Node) bool { return d.here(n) && !d.node(n.ID).ready() })
+	return booting, ok && !exit.Saves(booting)
 }
 
 // here tells nodes that there are from those that are only being launched.

@@ -250,6 +250,12 @@ func TestDecide(t *testing.T) {
 		"never below desired ready": {
 			2, []Node{node(od, 1), node(west, 1, cordoned), node(east, 1, cordoned)}, all, nil, []string{"drain east-1"},
 		},
+		"closed by an operator goes first": {
+			3,
+			[]Node{node(od, 1), node(west, 1), node(west, 2, cordoned), node(east, 1)},
+			all, nil,
+			[]string{"drain west-2"},
+		},
 		"fallback waits for its successor": {2, []Node{node(od, 1), node(od, 2), node(west, 1, booting, young)}, all, nil, nil},
 		"fallback goes after it": {
 			2, []Node{node(od, 1), node(od, 2), node(west, 1)}, all, nil, []string{"drain od-1"},
