@@ -234,16 +234,17 @@ const (
 	miss        = .1    // share of windows that the 90 % interval may miss
 	widest      = .9995 // largest nominal level
 	narrowest   = .3
-	correction  = 200. // of the level's log-odds, per share of misses too many
+	correction  = 200. // of the level's log-odds, per share of misses: two hundredths too many make 90 % into 99.8 %
 	independent = 1.   // windows
+	evidence    = 60.  // windows from which on a share of .1 is known to ± .04
 )
 
 // interval is the 90 % interval. The nominal level begins with the correction for small samples of conformal prediction,
 // (n+1)/n · 90 %, and is steered by the share of past windows that were missed, as adaptive conformal inference does (Gibbs
-// and Candès 2021): a forecast with a large chance of no change covers more than its level, so the level is lowered until 90 %
-// of all windows are covered. Where a move is less likely than the share that may be missed, the level is at least 90 %,
-// so that the interval says something about a move. Persistence cannot reach beyond the changes it has seen, so where it is
-// chosen the interval is that of the model that did best besides.
+// and Candès 2021): a forecast with a large chance of no change covers more than its level, so the level is lowered until
+// 90 % of all windows are covered, the more the more windows say so. Where a move is less likely than the share that may be
+// missed, the level is at least 90 %, so that the interval says something about a move. Persistence cannot reach beyond the
+// changes it has seen, so where it is chosen the interval is that of the model that did best besides.
 func (h *horizon) interval(r *record, f *pending, d *[models]distribution) (low, high float64) {
 	m := f.chosen
 	if m == persistence {
@@ -259,8 +260,12 @@ func (h *horizon) interval(r *record, f *pending, d *[models]distribution) (low,
 		nominal = min(widest, (1-miss)*(n+independent)/n)
 	}
 	odds := math.Log(nominal / (1 - nominal))
-	if r.n > 0 {
-		odds += correction * (r.missed/r.n - miss)
+	if n := r.n / h.overlap; n > 0 {
+		excess := r.missed/r.n - miss
+		if excess < 0 {
+			excess *= n / (n + evidence)
+		}
+		odds += correction * excess
 	}
 	level := max(narrowest, min(widest, 1/(1+math.Exp(-odds))))
 	switch f.chanceMoves = 1; m {

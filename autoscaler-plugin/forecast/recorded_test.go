@@ -47,8 +47,9 @@ func TestRecordedAWS(t *testing.T) {
 
 func TestRecordedGCP(t *testing.T) {
 	prices := recorded(t, "gcp-2023-05-to-2025-06-30.csv.gz")
-	keep := func(s market.Series) bool { return s.Key.Type == "a2-highgpu-1g" || s.Key.Type == "g2-standard-4" }
-	series := slices.DeleteFunc(prices.Spot, func(s market.Series) bool { return !keep(s) })
+	series := slices.DeleteFunc(prices.Spot, func(s market.Series) bool {
+		return s.Key.Type != "a2-highgpu-1g" && s.Key.Type != "g2-standard-4"
+	})
 	report, err := Backtest(series, func(market.Key, time.Time) float64 { return 1 }, []time.Duration{672 * time.Hour})
 	must.NoError(t, err)
 	s := overall(t, report, "all", "all", 672)
