@@ -8,7 +8,7 @@ import (
 // How fast what is seen outweighs the prior: about the best of a coarse grid by the log loss of the next tick on the zones
 // of February 2023, whose prior for that purpose was that of October 2022. The loss is flat around them.
 const (
-	halfLife    = 100 * time.Hour // an observation counts half after so long
+	memory      = 100 * time.Hour // an observation counts half after so long
 	levelWeight = 5               // so many ends of runs weigh as much as the prior's level
 	shapeWeight = 20              // and so many of a class as much as the prior's shape
 )
@@ -54,20 +54,19 @@ type lane struct {
 }
 
 // observe counts a tick and tells whether it was a turn.
-func (l *lane) observe(up bool, tick time.Duration) bool {
+func (l *lane) observe(up bool, fade float64) bool {
 	if l.age == 0 {
 		l.up, l.age = up, 1
 		return false
 	}
-	fade := math.Pow(.5, float64(tick)/float64(halfLife))
 	l.there.fade(fade)
 	l.away.fade(fade)
-	turn, class := up != l.up, ageClass(l.age)
+	turn := up != l.up
 	side := &l.away
 	if l.up {
 		side = &l.there
 	}
-	side.add(class, turn)
+	side.add(ageClass(l.age), turn)
 	l.age++
 	if turn {
 		l.up, l.age = up, 1
@@ -77,6 +76,8 @@ func (l *lane) observe(up bool, tick time.Duration) bool {
 
 // Watch learns how spot comes and goes in the zones of a market.
 type Watch struct {
+	Memory time.Duration // an observation counts half after so long
+
 	step, tick time.Duration
 	every, n   int
 	up, down   Ends // priors
@@ -98,7 +99,7 @@ type View struct {
 // one step or more.
 func NewWatch(step, tick time.Duration, zones int, prior Prior) *Watch {
 	w := &Watch{
-		step: step, every: max(1, int(math.Round(float64(tick)/float64(step)))), zones: make([]lane, zones),
+		Memory: memory, step: step, every: max(1, int(math.Round(float64(tick)/float64(step)))), zones: make([]lane, zones),
 		lost: make([]float64, zones), elsewhere: make([]float64, zones),
 		view: View{Up: make([]bool, zones), Age: make([]int, zones)},
 	}
@@ -117,15 +118,16 @@ func (w *Watch) Observe(up []bool) {
 		some = some || u
 	}
 	if w.n%w.every == 0 {
+		fade := math.Pow(.5, float64(w.tick)/float64(w.Memory))
 		for z := range w.zones {
-			if w.zones[z].observe(up[z], w.tick) && !up[z] {
+			if w.zones[z].observe(up[z], fade) && !up[z] {
 				w.lost[z]++
 				if some {
 					w.elsewhere[z]++
 				}
 			}
 		}
-		w.any.observe(some, w.tick)
+		w.any.observe(some, fade)
 	}
 	w.n++
 	for z := range w.zones {

@@ -137,6 +137,14 @@ func (e Experiment) Spotter(zones [][]bool, changeover time.Duration) []Score {
 	return e.Contend(zones, setups, planner, func(Setup) Policy { return planner })
 }
 
+// Studied is Spotter for somebody who knows the hazards of the whole traces.
+func (e Experiment) Studied(zones [][]bool, changeover time.Duration) []Score {
+	setups := e.setups(changeover)
+	planner := NewPlanner(setups[0], len(zones), e.longest(), e.Prior)
+	planner.Study(zones)
+	return e.Contend(zones, setups, planner, func(Setup) Policy { return planner })
+}
+
 // Baselines runs Greedy and Uniform Progress in every cell of the experiment.
 func (e Experiment) Baselines(zones [][]bool) (greedy, uniform []Score) {
 	setups := e.setups(e.Changeovers...)

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"math"
 	"time"
 
 	"nomad-spotter/autoscaler-plugin/allocate"
@@ -16,6 +17,7 @@ const (
 // and decides for any number of jobs by the plan. It sees each zone's present and past, and nothing else.
 type Planner struct {
 	setup     Setup
+	prior     allocate.Prior
 	watch     *allocate.Watch
 	deadlines *allocate.Deadlines
 	prices    []float64
@@ -25,7 +27,7 @@ type Planner struct {
 
 // NewPlanner makes the planner of jobs of the setup's kind whose deadlines are at most so far off.
 func NewPlanner(s Setup, zones int, longest time.Duration, prior allocate.Prior) *Planner {
-	p := &Planner{setup: s, watch: allocate.NewWatch(s.Tick, planTick, zones, prior), prices: make([]float64, zones)}
+	p := &Planner{setup: s, prior: prior, watch: allocate.NewWatch(s.Tick, planTick, zones, prior), prices: make([]float64, zones)}
 	tick := p.watch.Tick()
 	p.deadlines = allocate.NewDeadlines(allocate.Grid{
 		Tick: tick, Changeover: s.Changeover, Ticks: int(longest / tick), Work: int((s.Task + tick - 1) / tick),
@@ -50,4 +52,20 @@ func (p *Planner) Watch(up []bool) {
 func (p *Planner) Next(j Progress) Place {
 	job := allocate.Job{Left: j.Left(), Work: j.Remaining, Overhead: j.Overhead, On: int(j.On)}
 	return Place(p.deadlines.Choose(job, p.watch.View()).On)
+}
+
+// Study plans by the whole of the traces, their future included, and never again: a bound on what better knowledge of the
+// zones' hazards could gain. It must come before the first Watch.
+func (p *Planner) Study(zones [][]bool) {
+	all := allocate.NewWatch(p.setup.Tick, planTick, len(zones), p.prior)
+	all.Memory = math.MaxInt64
+	up := make([]bool, len(zones))
+	for t := range zones[0] {
+		for z := range zones {
+			up[z] = zones[z][t]
+		}
+		all.Observe(up)
+	}
+	p.deadlines.Solve(all.Market(p.setup.PriceRatio, p.prices))
+	p.due = math.MaxInt64
 }

@@ -19,8 +19,11 @@ type section struct {
 
 // sections are the tables, in the order in which they are printed.
 var sections = []section{
+	{"cant-be-late", "one job with a deadline in one zone, beside the Can't-Be-Late policies", cantBeLate},
+	{"multi-zone", "one job with a deadline over nine zones", multiZone},
 	{"cost", "intervals by the cost model, and prices paid by choice of zone", costSection},
 	{"cadence", "wasted share of up-times under checkpoint schedules", cadenceSection},
+	{"bids", "learned bids on auctions that were not learned from", bidsSection},
 	{"hazard", "probabilities of staying up, beside a constant hazard", hazardSection},
 	{"forecast", "price forecasts beside persistence, ARIMA fits beside statsmodels", forecastSection},
 	{"regions", "one task in several regions at once", regionsSection},
