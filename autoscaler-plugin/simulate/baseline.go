@@ -86,10 +86,10 @@ func (s *State) Slack(m *Market, margin time.Duration) (slack, review time.Durat
 		return forever, 0
 	}
 	slack = s.Job.Arrive + s.Job.Deadline - m.Now - margin - m.OnDemand(s, min(s.Left, s.Job.Work-s.Risk)+s.Risk)
-	if slack <= 0 {
-		return slack, 0
+	if slack < time.Second { // as fine as reviews are
+		return min(slack, 0), 0
 	}
-	review = m.Now + max(slack, time.Second)
+	review = m.Now + slack
 	if s.Offering != Nowhere && s.Safe < review {
 		review = max(s.Safe, m.Now+slack/2, m.Now+time.Second)
 	}

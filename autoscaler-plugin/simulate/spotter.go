@@ -158,6 +158,11 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 		}
 	}
 	slack, review := s.Slack(m, 0)
+	if s.Offering == Nowhere && review > 0 {
+		// Spot that would be left before it works is not worth a start.
+		slack -= s.Job.Changeover
+		review -= s.Job.Changeover
+	}
 	if slack <= 0 {
 		if o := m.Cheapest(cost.OnDemand, s); o != Nowhere {
 			d.forced = true

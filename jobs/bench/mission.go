@@ -222,7 +222,8 @@ func (m *mission) cheapest(from, length time.Duration) (float64, error) {
 	sum, hours := 0.0, 0.0
 	for at < length {
 		c, err := feed.Next()
-		if errors.Is(err, io.EOF) {
+		last := errors.Is(err, io.EOF)
+		if last {
 			c.At = length
 		} else if err != nil {
 			return 0, err
@@ -231,7 +232,7 @@ func (m *mission) cheapest(from, length time.Duration) (float64, error) {
 			sum, hours = sum+d*least, hours+d
 		}
 		at = c.At
-		if err != nil {
+		if last {
 			break
 		}
 		prices[c.Offering] = math.Inf(1)

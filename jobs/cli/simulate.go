@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -20,32 +19,52 @@ import (
 // simulations are the subcommands of simulate: set experiments.
 var simulations = []func() *cobra.Command{cantBeLateCommand, multiZoneCommand}
 
-// policies are what --policy knows, the first being the default.
+// policies are what --policy knows, the first being the default. place is nil for the default policy itself.
 var policies = []struct {
-	name    string
-	what    string
-	install func(*simulate.Config, cost.Prices)
+	name  string
+	what  string
+	place func() simulate.Placer
 }{
-	{"spotter", "what the pool does", func(c *simulate.Config, p cost.Prices) {
-		s := simulate.NewSpotter()
-		s.Storage = p
-		s.Install(c)
-	}},
-	{"spot-until-late", "cheapest spot, else wait; on-demand when waiting longer would be too late", place(
-		func() simulate.Placer { return &simulate.SpotUntilLate{} })},
-	{"spot-else-on-demand", "cheapest spot, else on-demand", place(func() simulate.Placer { return simulate.SpotElseOnDemand{} })},
-	{"spot", "cheapest spot, else wait, whatever the deadline", place(func() simulate.Placer { return simulate.AlwaysSpot{} })},
-	{"on-demand", "on-demand only", place(func() simulate.Placer { return simulate.AlwaysOnDemand{} })},
+	{"spotter", "what the pool does", nil},
+	{
+		"spot-until-late", "cheapest spot, else wait; on-demand when waiting longer would be too late",
+		func() simulate.Placer { return &simulate.SpotUntilLate{} },
+	},
+	{"spot-else-on-demand", "cheapest spot, else on-demand", func() simulate.Placer { return simulate.SpotElseOnDemand{} }},
+	{"spot", "cheapest spot, else wait, whatever the deadline", func() simulate.Placer { return simulate.AlwaysSpot{} }},
+	{"on-demand", "on-demand only", func() simulate.Placer { return simulate.AlwaysOnDemand{} }},
 }
 
-// place makes a rule a policy; its checkpoints are those of the default policy, so that only the choice of place differs.
-func place(f func() simulate.Placer) func(*simulate.Config, cost.Prices) {
-	return func(c *simulate.Config, p cost.Prices) {
-		s := simulate.NewSpotter()
-		s.Storage = p
+// policy returns what makes a policy, which must be known, that of a simulation. All policies have the checkpoints of the
+// default policy, so that only the choice of place differs.
+func policy(name string, prices cost.Prices) func(*simulate.Config) {
+	s := simulate.NewSpotter()
+	s.Storage = prices
+	place := policies[policyIndex(name)].place
+	return func(c *simulate.Config) {
 		s.Install(c)
-		c.Place = func(simulate.Job, *simulate.Market) simulate.Placer { return f() }
+		if place != nil {
+			c.Place = func(simulate.Job, *simulate.Market) simulate.Placer { return place() }
+		}
 	}
+}
+
+// policyIndex is the place of a policy among those that are known; -1: it is not.
+func policyIndex(name string) int {
+	for i, p := range policies {
+		if p.name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func unknownPolicy(command, name string) error {
+	names := make([]string, len(policies))
+	for i, p := range policies {
+		names[i] = p.name
+	}
+	return fmt.Errorf("%s: --policy: %q is unknown; known are %s", command, name, strings.Join(names, ", "))
 }
 
 // simulateFlags are the flags of spotter simulate.
@@ -135,10 +154,8 @@ func (f *simulateFlags) load() (*scene, workload, error) {
 		return nil, workload{}, usageError{errors.New("simulate: --jobs is missing; give a file of jobs, see the page of the jobs folder")}
 	}
 	for _, name := range f.policies {
-		if findPolicy(name) == nil {
-			names := slices.Collect(maps.Keys(policyNames()))
-			slices.Sort(names)
-			return nil, workload{}, usageError{fmt.Errorf("simulate: --policy: %q is unknown; known are %s", name, strings.Join(names, ", "))}
+		if policyIndex(name) < 0 {
+			return nil, workload{}, usageError{unknownPolicy("simulate", name)}
 		}
 	}
 	polarity, err := market.ParsePolarity(f.polarity)
@@ -172,17 +189,6 @@ func (f *simulateFlags) load() (*scene, workload, error) {
 		}
 	}
 	return s, work, errors.Join(faults...)
-}
-
-// findPolicy returns how to install a policy; nil: it is unknown.
-func findPolicy(name string) func(*simulate.Config, cost.Prices) { return policyNames()[name] }
-
-func policyNames() map[string]func(*simulate.Config, cost.Prices) {
-	all := map[string]func(*simulate.Config, cost.Prices){}
-	for _, p := range policies {
-		all[p.name] = p.install
-	}
-	return all
 }
 
 func readJobs(path string) (workload, error) {
@@ -271,16 +277,16 @@ type decision struct {
 const maxStays = 20_000
 
 // play runs one policy.
-func (f *simulateFlags) play(s *scene, work workload, prices cost.Prices, policy string, keep bool) (*outcome, error) {
+func (f *simulateFlags) play(s *scene, work workload, prices cost.Prices, name string, keep bool) (*outcome, error) {
 	feed, files, err := s.play()
 	if err != nil {
 		return nil, err
 	}
 	defer files.Close()
-	o := &outcome{Policy: policy, Seed: f.seed, MarketHours: s.length.Hours(), prices: prices, JobList: []endedJob{}}
+	o := &outcome{Policy: name, Seed: f.seed, MarketHours: s.length.Hours(), prices: prices, JobList: []endedJob{}}
 	jobs := slices.Clone(work.jobs)
 	c := simulate.Config{Offerings: offerings(s.offers), Market: feed, Jobs: &jobs, Seed: f.seed}
-	findPolicy(policy)(&c, prices)
+	policy(name, prices)(&c)
 	c.Done = func(e simulate.Ended) {
 		o.JobList = append(o.JobList, endedJob{
 			Name: e.Name, ID: e.ID, ArriveHours: e.Arrive.Hours(), EndHours: e.At.Hours(), Finished: e.Finished, Late: e.Late,
