@@ -35,7 +35,8 @@ type Answer struct {
 const usual = 24 * time.Hour
 
 // MaxPrice answers by a strategy; nil is the on-demand cap. Where a bid changes nothing the answer is the on-demand price
-// whatever the strategy says, so that no instance is lost over a price. It fails if the on-demand price is no number
+// whatever the strategy says, so that no instance is lost over a price. Where the slack does not cover two changeovers and
+// the most work that is lost, it is on-demand. It fails if the on-demand price is no number
 // above 0.
 func MaxPrice(s Strategy, a Ask) (Answer, error) {
 	od := a.OnDemandUSDPerHour
@@ -52,6 +53,10 @@ func MaxPrice(s Strategy, a Ask) (Answer, error) {
 	past := a.past()
 	if v := Matters(past, od); !v.Matters {
 		return capped(v.Reason)
+	}
+	if lost := 2 * (a.Changeover + a.Rework); a.Work > 0 && a.Slack < lost {
+		return Answer{Verb: OnDemand, Reason: fmt.Sprintf("on-demand: the slack of %.2f h does not cover a spot instance that is lost, %.2f h",
+			a.Slack.Hours(), lost.Hours())}, nil
 	}
 	if s == nil {
 		s = Fraction{Fraction: 1}
@@ -79,7 +84,8 @@ func MaxPrice(s Strategy, a Ask) (Answer, error) {
 	case Spot:
 	}
 	if action.Max < at.Price {
-		return Answer{Verb: Wait, Reason: fmt.Sprintf("wait: the bid of %.2f of on-demand is below the price: %s", action.Max, why)}, nil
+		why = fmt.Sprintf("wait: the bid of %.2f of on-demand is below the price: %s", action.Max, why)
+		return Answer{Verb: Wait, Reason: why}, nil
 	}
 	return Answer{
 		Verb: Spot, MaxUSDPerHour: action.Max * od, Reason: fmt.Sprintf("bid %.2f of on-demand: %s", action.Max, why),

@@ -11,7 +11,7 @@ var standard = Features{
 	WorkHours:         []float64{0.5, 1, 2, 4, 8, 16, 24, 36, 48},
 	SlackHours:        []float64{0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 36, 48},
 	InterruptionHours: []float64{0.1, 0.3, 0.8},
-	DelayPrices:       []float64{0.1, 0.3, 0.6, 0.75, 1, 3, 15},
+	DelayPrices:       []float64{0.1, 0.3, 0.6, 0.75, 1, 3, 15, 100},
 }
 
 // standardBids are edges of the prices' bins, so that a bin is below a bid or above it.
@@ -21,22 +21,25 @@ var standardBids = []float64{0.22, 0.3, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.5, 5, 10
 var ErrStopped = errors.New("learn: stopped")
 
 // Learn makes a policy from price histories: it counts which prices follow which, and solves the Markov decision process
-// of a job in such a market, for each price of delay and cost of an interruption. The same histories give the same policy. It
-// calls progress after each of total parts; false ends it with ErrStopped. The caller adds where the histories come from.
+// of a job in such a market, for each price of delay and cost of an interruption. The same histories give the same policy.
+// It calls progress after each of total parts; false ends it with ErrStopped. The caller adds where the histories come from.
 func Learn(histories []*History, progress func(done, total int) bool) (*Policy, error) {
-	f := standard
-	m := newModel(histories, f.PriceEdges, standardBids)
+	return learn(histories, standard, standardBids, progress)
+}
+
+func learn(histories []*History, f Features, bids []float64, progress func(done, total int) bool) (*Policy, error) {
+	m := newModel(histories, f.PriceEdges, bids)
 	if len(m.seen) == 0 {
 		return nil, errors.New("learn: no prices; give at least one history of some days")
 	}
-	p := &Policy{Version: Version, Features: f, Bids: standardBids}
+	p := &Policy{Version: Version, Features: f, Bids: bids}
 	p.Training.Episodes = len(histories)
 	for _, h := range histories {
 		p.Training.Days += h.Length().Hours() / 24
 	}
 	for _, delay := range f.DelayPrices {
 		for _, hours := range f.InterruptionHours {
-			s := newSolver(m, f.PriceEdges, standardBids, problem{changeover: hours / 2, rework: hours / 2, delay: delay})
+			s := newSolver(m, f, bids, problem{changeover: hours / 2, rework: hours / 2, delay: delay})
 			for place, rows := range tabulate(s, f) {
 				t := Table{DelayPrice: delay, InterruptionHours: hours, OnDemand: place == onDemand}
 				for _, row := range rows {
@@ -61,7 +64,7 @@ func tabulate(s *solver, f Features) [2][][]byte {
 		}
 	}
 	work, slack := steps(f.WorkHours), steps(f.SlackHours)
-	s.solve(func(r, free, place, x, choice int) {
+	s.solve(func(r, free, place, x, choice int, _ float64) {
 		i, isWork := work[r]
 		j, isSlack := slack[free]
 		if isWork && isSlack {

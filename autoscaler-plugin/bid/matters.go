@@ -69,7 +69,8 @@ func Matters(s market.Series, onDemandUSDPerHour float64) Verdict {
 		v.Reason = fmt.Sprintf("%s, %.1f %% of the time above on-demand, %.4g: the bid decides when an instance is lost",
 			span, 100*v.Above, onDemandUSDPerHour)
 	case math.IsNaN(v.Waiting):
-		v.Reason = fmt.Sprintf("%s; that is not %v without a gap, too little to tell whether a bid matters", span, judgeWindow)
+		v.Reason = fmt.Sprintf("%s; that is not %.0f h without a gap, too little to tell whether a bid matters",
+			span, judgeWindow.Hours())
 	case v.Waiting > little:
 		v.Matters = true
 		v.Reason = fmt.Sprintf("%s: waiting for low prices saves up to %.1f %%", span, 100*v.Waiting)

@@ -100,7 +100,8 @@ func (f Features) column(work, slack time.Duration) int {
 
 // table is the index of the table for a situation.
 func (f Features) table(s Situation) int {
-	i := (nearest(f.DelayPrices, s.DelayPrice)*len(f.InterruptionHours) + nearest(f.InterruptionHours, (s.Changeover+s.Rework).Hours())) * 2
+	cost := nearest(f.InterruptionHours, (s.Changeover + s.Rework).Hours())
+	i := (nearest(f.DelayPrices, s.DelayPrice)*len(f.InterruptionHours) + cost) * 2
 	if s.OnDemand {
 		i++
 	}

@@ -21,7 +21,8 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	case head.Version == nil:
 		return nil, errors.New("parse bid policy: version: missing; give a file that `spotter bids train` wrote")
 	case *head.Version != Version:
-		return nil, fmt.Errorf("parse bid policy: version: %d is unknown, this program reads %d; train the policy again", *head.Version, Version)
+		return nil, fmt.Errorf("parse bid policy: version: %d is unknown, this program reads %d; train the policy again",
+			*head.Version, Version)
 	}
 	var p Policy
 	if err := json.Unmarshal(data, &p); err != nil {
@@ -70,7 +71,7 @@ func (p *Policy) tableFaults(i int, t Table) []error {
 	costs := p.Features.InterruptionHours
 	delay, cost, onDemand := p.Features.DelayPrices[i/2/len(costs)], costs[i/2%len(costs)], i%2 == 1
 	if t.DelayPrice != delay || t.InterruptionHours != cost || t.OnDemand != onDemand {
-		faults = append(faults, fmt.Errorf("tables[%d]: it is for a delay price of %v, interruptions of %v h, on_demand %v; here must be %v, %v h, %v",
+		faults = append(faults, fmt.Errorf("tables[%d]: it has delay_price %v, interruption_hours %v, on_demand %v; here must be %v, %v, %v",
 			i, t.DelayPrice, t.InterruptionHours, t.OnDemand, delay, cost, onDemand))
 	}
 	if rows := len(p.Features.PriceEdges) + 1; len(t.Rows) != rows {

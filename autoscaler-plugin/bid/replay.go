@@ -20,7 +20,8 @@ type Job struct {
 func (j Job) Validate() error {
 	switch {
 	case j.Work <= 0 || j.Changeover < 0 || j.Checkpoint < 0:
-		return fmt.Errorf("job: work %v must be above 0, changeover %v and checkpoint %v at least 0", j.Work, j.Changeover, j.Checkpoint)
+		return fmt.Errorf("job: work %v must be above 0, changeover %v and checkpoint %v at least 0",
+			j.Work, j.Changeover, j.Checkpoint)
 	case j.Deadline < j.Work+j.Changeover:
 		return fmt.Errorf("job: %v of work and a changeover of %v cannot be done in %v; the earliest deadline is %v",
 			j.Work, j.Changeover, j.Deadline, j.Work+j.Changeover)

@@ -3,11 +3,7 @@ package bid
 import (
 	"math"
 	"slices"
-	"time"
 )
-
-// horizon is the work and the slack, in steps, up to which the model is solved.
-const horizon = int(48 * time.Hour / step)
 
 // problem is what a job's interruptions and its delay cost.
 type problem struct {
@@ -24,13 +20,14 @@ const (
 )
 
 // solver finds what is best to do in every state of the model by backward induction: exact policy iteration, which needs
-// one sweep since the time that is left never grows. A state is the bin of the price, the place of the job, the work r and the slack
-// s in steps; r+s, the time to the deadline, falls by one with every step, and states of one sum form a diagonal. Values
-// between two states of a diagonal are interpolated, so that changeovers and rework need not be whole steps.
+// one sweep since the time that is left never grows. A state is the bin of the price, the place of the job, the work r and
+// the slack s in steps; r+s, the time to the deadline, falls by one with every step, and states of one sum form a diagonal.
+// Values between two states of a diagonal are interpolated, so that changeovers and rework need not be whole steps.
 type solver struct {
 	*model
 	problem
 	bids  []float64
+	most  int       // work and slack in steps up to which the model is solved
 	tops  []float64 // by bin: its highest price
 	n     int       // bins
 	hours float64   // of a step
@@ -38,9 +35,10 @@ type solver struct {
 	ahead [][][][]float64
 }
 
-func newSolver(m *model, edges, bids []float64, p problem) *solver {
+func newSolver(m *model, f Features, bids []float64, p problem) *solver {
 	s := &solver{
-		model: m, problem: p, bids: bids, n: len(m.to), hours: step.Hours(), tops: append(slices.Clone(edges), math.Inf(1)),
+		model: m, problem: p, bids: bids, n: len(m.to), hours: step.Hours(), tops: append(slices.Clone(f.PriceEdges), math.Inf(1)),
+		most: int(math.Ceil(max(slices.Max(f.WorkHours), slices.Max(f.SlackHours)) / step.Hours())),
 	}
 	s.ahead = make([][][][]float64, 2+int(p.changeover/s.hours))
 	for i := range s.ahead {
@@ -50,7 +48,7 @@ func newSolver(m *model, edges, bids []float64, p problem) *solver {
 }
 
 func (s *solver) diagonal() [][][]float64 {
-	d := make([][][]float64, horizon+1)
+	d := make([][][]float64, s.most+1)
 	for r := range d {
 		d[r] = make([][]float64, s.n)
 		for x := range d[r] {
@@ -69,11 +67,11 @@ func (s *solver) value(sum, back, r, place, x int) float64 {
 	return s.ahead[back-1][near][x][place] + late
 }
 
-// clamp brings an amount of work on the diagonal of a sum to where it is solved: at most the horizon, and no more than is
+// clamp brings an amount of work on the diagonal of a sum to where it is solved: at most what is solved, and no more than is
 // done in time by on-demand; what is more is done late, at the cost that it returns.
 func (s *solver) clamp(r, sum int) (near int, late float64) {
 	late = max(0, float64(r-sum)) * s.hours * (1 + s.delay)
-	return max(min(r, sum, horizon), sum-horizon, 1), late
+	return max(min(r, sum, s.most), sum-s.most, 1), late
 }
 
 // enter is the cost of moving to an instance at a mean price, and what follows.
@@ -120,17 +118,17 @@ func (s *solver) keep(sum, r, b, x int) float64 {
 	return s.hours*(s.paid[b][x]+s.delay) + s.value(sum, 1, r-1, spot+b, x)
 }
 
-// solve calls visit with the best choice in each state in which the job is not on spot.
-func (s *solver) solve(visit func(r, slack, place, x, choice int)) {
+// solve calls visit with the best choice, and its cost, in each state in which the job is not on spot.
+func (s *solver) solve(visit func(r, slack, place, x, choice int, cost float64)) {
 	now := s.diagonal()
-	for sum := 1; sum <= 2*horizon; sum++ {
-		low, high := max(1, sum-horizon), min(horizon, sum)
+	for sum := 1; sum <= 2*s.most; sum++ {
+		low, high := max(1, sum-s.most), min(s.most, sum)
 		for r := low; r <= high; r++ {
 			for _, x := range s.seen {
 				for place := nowhere; place <= onDemand; place++ {
 					choice, cost := s.best(sum, r, place, x)
 					now[r][x][place] = cost
-					visit(r, sum-r, place, x, choice)
+					visit(r, sum-r, place, x, choice, cost)
 				}
 				for b := range s.bids {
 					now[r][x][spot+b] = s.keep(sum, r, b, x)
