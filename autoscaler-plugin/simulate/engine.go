@@ -299,13 +299,13 @@ func (e *engine) place(r *run) {
 		age, speed := r.age(now), e.m.speed(r.at)
 		worked := r.table.worked(age)
 		s.Left = max(r.left-scaled(worked, speed), 0)
-		risk, safe := r.table.risk(age)
-		s.Risk, s.Safe = min(risk, r.job.Work), forever
-		if risk < forever {
-			s.Risk = min(scaled(risk, speed), r.job.Work)
-		}
-		if safe < forever {
-			s.Safe = r.since + safe
+		s.Safe = forever
+		if e.Offerings[r.at].Kind == cost.Spot {
+			risk, safe := r.table.risk(age)
+			s.Risk = r.job.Work
+			if risk < forever {
+				s.Risk, s.Safe = min(scaled(risk, speed), r.job.Work), r.since+safe
+			}
 		}
 		s.Start = max(r.table.start-age, 0)
 	}

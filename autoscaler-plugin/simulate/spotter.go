@@ -30,6 +30,9 @@ type Spotter struct {
 	picks   map[pickKey]pick
 	rhythms map[rhythmKey]*Rhythm
 	clean   map[*Spec]allocate.Costs
+	plans   map[*Spec]*deadlinePlan
+
+	lost, elsewhere float64 // how often an offering in use was lost, and another one was up then
 }
 
 // NewSpotter returns the policy with what is known without any history.
@@ -40,7 +43,8 @@ func NewSpotter() *Spotter {
 // Install makes the policy that of a simulation.
 func (p *Spotter) Install(c *Config) {
 	p.book, p.version = p.Book, 0
-	p.picks, p.clean = map[pickKey]pick{}, map[*Spec]allocate.Costs{}
+	p.picks, p.clean, p.plans = map[pickKey]pick{}, map[*Spec]allocate.Costs{}, map[*Spec]*deadlinePlan{}
+	p.lost, p.elsewhere = 0, 0
 	if p.rhythms == nil {
 		p.rhythms = map[rhythmKey]*Rhythm{} // they hold for every run
 	}
@@ -60,6 +64,13 @@ func (p *Spotter) observe(m *Market, c market.Change) {
 	oldest := m.oldest(c.Offering)
 	if c.Up || oldest == 0 || m.Offerings[c.Offering].Kind != cost.Spot {
 		return
+	}
+	p.lost++
+	for i, o := range m.Offerings {
+		if i != c.Offering && o.Kind == cost.Spot && m.Up(i) {
+			p.elsewhere++
+			break
+		}
 	}
 	book, err := p.book.Observe(hazard.Event{
 		At: epoch.Add(m.Now), Key: m.Offerings[c.Offering].Key, Kind: hazard.Reclaimed,
@@ -169,18 +180,23 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 			return Placement{Offering: o, Reason: "on-demand takes all the time that is left to the deadline"}
 		}
 	}
+	if plan := d.p.plan(s, m); plan != nil {
+		return d.byDeadline(plan, s, m, slack, review)
+	}
 	if s.Offering != Nowhere {
-		p := Placement{Offering: s.Offering, Review: review, Watch: true}
-		if to, ok := d.p.better(s, m); ok {
-			p.Offering, p.Reason = to.offering, to.reason
-		}
-		return p
+		return d.stay(s, m, review)
 	}
 	best := d.p.best(s, m)
-	if best.offering == Nowhere {
-		return Placement{Offering: Nowhere, Watch: true, Review: review, Reason: best.reason}
-	}
 	return Placement{Offering: best.offering, Watch: true, Review: review, Reason: best.reason}
+}
+
+// stay leaves a replica where it runs, unless a move pays.
+func (d *spotter) stay(s *State, m *Market, review time.Duration) Placement {
+	p := Placement{Offering: s.Offering, Review: review, Watch: true}
+	if to, ok := d.p.better(s, m); ok {
+		p.Offering, p.Reason = to.offering, to.reason
+	}
+	return p
 }
 
 // costs are what interruptions of a job cost.
