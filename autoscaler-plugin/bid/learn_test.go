@@ -116,9 +116,9 @@ func TestContest_learned(t *testing.T) {
 		histories = append(histories, auctionHistory(t, i, 20))
 	}
 	c := NewContest(learnSmall(t, histories...))
-	for i := range uint64(8) {
+	for i := range uint64(5) {
 		h := auctionHistory(t, 100+i, 20)
-		c.Add(h, Trials(h, 10, rand.New(rand.NewPCG(i, 0))))
+		c.Add(h, Trials(h, 8, rand.New(rand.NewPCG(i, 0))))
 	}
 	results := c.Results(1)
 	must.Len(t, 3*(1+len(small.DelayPrices)), results)
@@ -129,7 +129,6 @@ func TestContest_learned(t *testing.T) {
 		must.Between(t, r.Low, r.Saved, r.High)
 		if r.Baseline != "any fraction" && r.At[:5] == "delay" {
 			must.Less(t, r.Other, r.Cost)
-			must.Positive(t, r.Low)
 		}
 	}
 }

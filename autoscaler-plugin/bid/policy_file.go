@@ -71,8 +71,8 @@ func (p *Policy) tableFaults(i int, t Table) []error {
 	costs := p.Features.InterruptionHours
 	delay, cost, onDemand := p.Features.DelayPrices[i/2/len(costs)], costs[i/2%len(costs)], i%2 == 1
 	if t.DelayPrice != delay || t.InterruptionHours != cost || t.OnDemand != onDemand {
-		faults = append(faults, fmt.Errorf("tables[%d]: it has delay_price %v, interruption_hours %v, on_demand %v; here must be %v, %v, %v",
-			i, t.DelayPrice, t.InterruptionHours, t.OnDemand, delay, cost, onDemand))
+		faults = append(faults, fmt.Errorf("tables[%d]: it has delay_price %v, interruption_hours %v, on_demand %v; "+
+			"here must be %v, %v, %v", i, t.DelayPrice, t.InterruptionHours, t.OnDemand, delay, cost, onDemand))
 	}
 	if rows := len(p.Features.PriceEdges) + 1; len(t.Rows) != rows {
 		return append(faults, fmt.Errorf("tables[%d].rows: there are %d, %d bins of the price need %d", i, len(t.Rows), rows, rows))

@@ -50,6 +50,9 @@ func TestRun(t *testing.T) {
 	noticed := job
 	noticed.Notice = true
 	tick := Tick.Hours()
+	eager := Fraction{Fraction: 1, Fallback: Eager}
+	atMost1 := Fraction{Fraction: 1}
+	spike := append(append(repeat(4, 0.2), repeat(3, 3)...), repeat(23, 0.2)...)
 	cases := map[string]struct {
 		prices   []float64
 		job      Job
@@ -63,14 +66,14 @@ func TestRun(t *testing.T) {
 		"on-demand":          {repeat(30, 0.2), job, AlwaysOnDemand{}, 7, 7, 0, 0},
 		"at the bid is kept": {append(repeat(3, 0.2), repeat(27, 1)...), job, Fraction{Fraction: 1}, 3*0.2 + 4, 7, 0, 0},
 		// Three ticks of work by the reclaim, the third after the checkpoint; three ticks of waiting; then a changeover.
-		"reclaimed":     {append(append(repeat(4, 0.2), repeat(3, 3)...), repeat(23, 0.2)...), job, Fraction{Fraction: 1}, 9 * 0.2, 12, 1, 1},
-		"with a notice": {append(append(repeat(4, 0.2), repeat(3, 3)...), repeat(23, 0.2)...), noticed, Fraction{Fraction: 1}, 8 * 0.2, 11, 1, 0},
-		"a high bid":    {append(append(repeat(4, 0.2), repeat(2, 3)...), repeat(24, 0.2)...), job, Fraction{Fraction: 5}, 5*0.2 + 6, 7, 0, 0},
+		"reclaimed":     {spike, job, atMost1, 9 * 0.2, 12, 1, 1},
+		"with a notice": {spike, noticed, atMost1, 8 * 0.2, 11, 1, 0},
+		"a high bid":    {spike, job, Fraction{Fraction: 5}, 4*0.2 + 9, 7, 0, 0},
 		"a low bid waits for on-demand at the last moment": {repeat(30, 0.5), job, Fraction{Fraction: 0.2}, 7, 20, 0, 0},
-		"eager":                         {repeat(30, 2), job, Fraction{Fraction: 1, Fallback: Eager}, 7, 7, 0, 0},
-		"eager returns to spot":         {append(repeat(2, 2), repeat(28, 0.2)...), job, Fraction{Fraction: 1, Fallback: Eager}, 2 + 6*0.2, 8, 0, 0},
+		"eager":                         {repeat(30, 2), job, eager, 7, 7, 0, 0},
+		"eager returns to spot":         {append(repeat(2, 2), repeat(28, 0.2)...), job, eager, 2 + 6*0.2, 8, 0, 0},
 		"a price in $/h":                {repeat(30, 0.2), job, Fixed{USDPerHour: 0.5, OnDemandUSDPerHour: 2}, 7 * 0.2, 7, 0, 0},
-		"the price is not known":        {append(repeat(2, 0.2), repeat(28, math.NaN())...), job, Fraction{Fraction: 1, Fallback: Eager}, 2*0.2 + 7, 9, 1, 1},
+		"the price is not known":        {append(repeat(2, 0.2), repeat(28, math.NaN())...), job, eager, 2*0.2 + 7, 9, 1, 1},
 		"a quantile of what was so far": {repeat(30, 0.2), job, Quantile{Q: 0.5, Horizon: time.Hour}, 7 * 0.2, 7, 0, 0},
 	}
 	for name, c := range cases {

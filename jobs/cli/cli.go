@@ -29,6 +29,7 @@ type usageError struct{ error }
 // commands make the subcommands, in the order of the help.
 var commands = []func() *cobra.Command{
 	costCommand,
+	bidsCommand,
 	planCommand,
 	simulateCommand,
 	forecastPrices,
