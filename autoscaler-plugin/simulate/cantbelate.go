@@ -43,7 +43,8 @@ func (p Progress) Left() time.Duration { return p.Deadline - p.Elapsed }
 // works on spot may stay as long as it is there: a tick of work leaves as much slack as there was.
 func (p Progress) Late() bool {
 	need := (p.Remaining + p.Changeover + p.Tick - 1) / p.Tick
-	return need >= p.Left()/p.Tick && !(p.OnSpot() && p.Overhead == 0)
+	atWork := p.OnSpot() && p.Overhead == 0
+	return need >= p.Left()/p.Tick && !atWork
 }
 
 // OnSpot tells whether the job was on spot in the tick before, and still can be.
@@ -125,10 +126,10 @@ func (t *Trial) step(up []bool) {
 	if next != p.On {
 		p.On, p.Overhead = next, t.Changeover
 	}
-	switch {
-	case next == Waiting:
+	switch next {
+	case Waiting:
 		p.Overhead = 0
-	case next == OnDemand:
+	case OnDemand:
 		t.onDemand++
 	default:
 		t.spot++
