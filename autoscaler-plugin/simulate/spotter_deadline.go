@@ -129,13 +129,13 @@ func (d *spotter) byDeadline(plan *deadlinePlan, s *State, m *Market, slack, rev
 		next = min(next, review)
 	}
 	p := Placement{Watch: true, Review: next, Reason: c.Reason()}
-	switch {
-	case c.On == allocate.OnDemand:
+	switch c.On {
+	case allocate.OnDemand:
 		p.Offering = s.Offering
 		if s.Offering == Nowhere {
 			p.Offering = m.Cheapest(cost.OnDemand, s)
 		}
-	case c.On == allocate.Waiting:
+	case allocate.Waiting:
 		p.Offering = Nowhere
 	default:
 		p.Offering, p.Review = spot, review

@@ -60,7 +60,7 @@ func missionSection(w io.Writer, data string) error {
 		"floor: the same hours at the cheapest spot price that can be had at each moment; lowest spot price of these types: 0.300 of on-demand\n",
 		len(m.keys), without, missionHours)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "job\tprices\tcheckpoints\tpolicy\tstarts\tcost $\tof on-demand\tworst\tover floor\tworst\tlost h\tinterruptions\tlate")
+	_, _ = fmt.Fprintln(t, "job\tprices\tcheckpoints\tpolicy\tstarts\tcost $\tof on-demand\tsaved\tleast saved\tover floor\tworst\tlost h\tinterruptions\tlate")
 	spotter := simulate.NewSpotter()
 	flat := *m
 	flat.prices, flat.flat = nil, 0.8
@@ -90,8 +90,8 @@ func missionSection(w io.Writer, data string) error {
 			if row.share < 1 {
 				checkpoints = "incremental"
 			}
-			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%.2f\t%.1f %%\t%.1f %%\t%.3f\t%.3f\t%.1f\t%.1f\t%d\n", shape.name, row.name, checkpoints, row.policy,
-				r.starts, r.cost/float64(r.starts), 100*r.share/float64(r.starts), 100*r.worstShare, r.over/float64(r.starts), r.worstOver,
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%.2f\t%.1f %%\t%.2f %%\t%.2f %%\t%.3f\t%.3f\t%.1f\t%.1f\t%d\n", shape.name, row.name, checkpoints, row.policy,
+				r.starts, r.cost/float64(r.starts), 100*r.share/float64(r.starts), 100-100*r.share/float64(r.starts), 100-100*r.worstShare, r.over/float64(r.starts), r.worstOver,
 				r.lost/float64(r.starts), r.interruptions/float64(r.starts), r.late)
 		}
 	}

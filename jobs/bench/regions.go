@@ -179,6 +179,7 @@ func (r *regions) play(length time.Duration, c regionsCase) (simulate.Result, ti
 		}
 	}
 	config.Done = func(e simulate.Ended) { total += e.At - e.Arrive }
+	r.spotter.Spread = c.spread
 	r.spotter.Install(&config)
 	if c.zone != "" {
 		config.Place = func(simulate.Job, *simulate.Market) simulate.Placer { return simulate.AlwaysSpot{} }
