@@ -65,3 +65,29 @@ func TestMaximumPrice(t *testing.T) {
 	must.NoError(t, err)
 	must.Eq(t, []cloud.Offer{{Offering: "od", Available: true}, {Offering: "west", Available: true, PriceUSDPerHour: 2.5}}, offers)
 }
+
+// What is read has one price per tick or none, and a higher maximum never takes an instance back sooner.
+func FuzzReadTape(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"gap_seconds":60},"data":[1,1,0,1],"prices":[0.5,2.5,0.5,0.7]}`), 1.0)
+	f.Add([]byte(`{"metadata":{"gap_seconds":60},"data":[1]}`), 0.0)
+	f.Add([]byte(`{"metadata":{"gap_seconds":60},"data":[1],"prices":[1e400]}`), 2.0)
+	f.Fuzz(func(t *testing.T, data []byte, maximum float64) {
+		tp, err := readTape(data)
+		if err != nil || maximum < 0 {
+			return
+		}
+		if n := len(tp.prices); n != 0 && n != len(tp.Up) {
+			t.Fatalf("%d prices for %d ticks", n, len(tp.Up))
+		}
+		low, high := tp.below(max(maximum, 1e-9)), tp.below(2*max(maximum, 1e-9))
+		for i, up := range tp.Up {
+			if low.Up[i] && !high.Up[i] || high.Up[i] && !up {
+				t.Fatalf("tick %d: below %v: %v, below twice that: %v, at all: %v", i, maximum, low.Up[i], high.Up[i], up)
+			}
+		}
+		price, ok := tp.price(tp.Length())
+		if ok && price != tp.prices[len(tp.prices)-1] {
+			t.Fatalf("price %v after the end", price)
+		}
+	})
+}
