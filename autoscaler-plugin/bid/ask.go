@@ -55,7 +55,8 @@ func MaxPrice(s Strategy, a Ask) (Answer, error) {
 		return capped(v.Reason)
 	}
 	if lost := 2 * (a.Changeover + a.Rework); a.Work > 0 && a.Slack < lost {
-		why := fmt.Sprintf("on-demand: the slack of %.2f h does not cover a spot instance that is lost, %.2f h", a.Slack.Hours(), lost.Hours())
+		why := fmt.Sprintf("on-demand: the slack of %.2f h does not cover a spot instance that is lost, %.2f h",
+			a.Slack.Hours(), lost.Hours())
 		return Answer{Verb: OnDemand, Reason: why}, nil
 	}
 	if s == nil {

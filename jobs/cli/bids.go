@@ -197,8 +197,8 @@ func printPolicy(w io.Writer, p *bid.Policy, s bid.Situation) error {
 	if s.OnDemand {
 		where = "on on-demand"
 	}
-	_, err := fmt.Fprintf(w, "\na job that runs %s, with %v of work left; an interruption costs %v, an hour's delay %v h of on-demand\n",
-		where, s.Work, s.Changeover, s.DelayPrice)
+	_, err := fmt.Fprintf(w, "\na job that runs %s, with %v of work left; an interruption costs %v,"+
+		" an hour of delay %v h of on-demand\n", where, s.Work, s.Changeover, s.DelayPrice)
 	if err != nil {
 		return err
 	}
