@@ -124,6 +124,9 @@ func (d *spotter) byDeadline(plan *deadlinePlan, s *State, m *Market, slack, rev
 		spot = Nowhere // it would have to come back before it has saved anything
 	}
 	c := plan.choose(s, m, spot)
+	if c.On == allocate.Waiting && spot != Nowhere && c.Spot-c.Wait < m.Price(spot)/m.speed(spot) {
+		c.On = 0 // waiting saves less than a tick of spot costs: to be done earlier is worth as much
+	}
 	next := m.Now + plan.Tick
 	if review > 0 {
 		next = min(next, review)

@@ -136,9 +136,6 @@ func (p prospect) print(w io.Writer, work workload) error {
 	}
 	money := func(v float64) string { return cost.Money(v, p.Currency) }
 	percent := func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
-	rounded := func(h float64) string {
-		return hours(float64(time.Duration(h*float64(time.Hour)).Round(time.Minute)) / float64(time.Hour))
-	}
 	err := table(w, func(w io.Writer) {
 		fmt.Fprintln(w, "\tP10\tP50\tP90\tON DEMAND")
 		row := func(name string, r simulate.Range, f func(float64) string, onDemand string) {
@@ -146,7 +143,7 @@ func (p prospect) print(w io.Writer, work workload) error {
 		}
 		row("cost", p.Cost, money, money(p.OnDemand))
 		row("saved", p.Saved, percent, "")
-		row("finish after", p.Hours, rounded, "")
+		row("finish after", p.Hours, minutes, "")
 		row("interruptions", p.Interruptions, func(v float64) string { return fmt.Sprintf("%.0f", v) }, "")
 		row("hours on demand", p.OnDemandShare, percent, "")
 	})

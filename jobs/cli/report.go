@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,9 +89,9 @@ func newPage(s *scene, o *outcome, lanes []lane) page {
 		Facts: []fact{
 			{"cost", money(o.Cost.Total()), fmt.Sprintf("%.1f %% of on-demand, %s", 100*(1-o.Cost.SavedShare()), money(o.Cost.OnDemand))},
 			{"jobs", fmt.Sprint(o.Jobs), fmt.Sprintf("%d finished, %d late", o.Finished, o.Late)},
-			{"makespan", hours(o.MakespanHours), fmt.Sprintf("on a market of %s", hours(o.MarketHours))},
+			{"makespan", minutes(o.MakespanHours), fmt.Sprintf("on a market of %s", minutes(o.MarketHours))},
 			{"interruptions", fmt.Sprint(o.Interruptions), fmt.Sprintf("%d launches, %d moves", o.Launches, o.Moves)},
-			{"work lost", hours(o.LostHours), fmt.Sprintf("%s waited", hours(o.WaitedHours))},
+			{"work lost", minutes(o.LostHours), fmt.Sprintf("%s waited", minutes(o.WaitedHours))},
 		},
 		Rows:   o.Offerings,
 		Market: x.market(s, lanes),
@@ -119,6 +120,9 @@ func newPage(s *scene, o *outcome, lanes []lane) page {
 	p.Note = strings.Join(notes, " ")
 	return p
 }
+
+// minutes prints a number of hours as a duration, to the minute.
+func minutes(h float64) string { return hours(math.Round(h*60) / 60) }
 
 // lane is the market of one spot offering, as coarse as it is drawn.
 type lane struct {
