@@ -1,6 +1,7 @@
 package bid
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -198,18 +199,23 @@ func (c *Contest) result(f, i int, all []int, seed uint64) Result {
 // compare returns a finish, the costs at it, and whose finish it is, over histories which may be there several times.
 func (c *Contest) compare(f, i int, histories []int) (finish, own, other float64, at Strategy) {
 	learned, family := c.points(0, histories), c.points(f, histories)
+	best := frontier(family)
 	if i >= 0 {
 		p := learned[i]
-		return p.finish, p.cost, cheapest(family, p.finish), c.families[0].strategies[i]
+		return p.finish, p.cost, cheapest(best, p.finish), c.families[0].strategies[i]
 	}
-	least := math.Inf(1)
-	for k, s := range c.families[f].strategies {
+	ours, least := frontier(learned), math.Inf(1)
+	for k, s := range append(slices.Clone(c.families[f].strategies), Strategy(AlwaysOnDemand{})) {
 		p := family[k]
-		if cheapest(family, p.finish) < p.cost {
+		if !slices.Contains(best, p) {
 			continue // no one would use these parameters
 		}
-		cost := cheapest(learned, p.finish)
-		if saved := 1 - cost/p.cost; saved < least {
+		cost := cheapest(ours, p.finish)
+		saved := 1 - cost/p.cost
+		if _, last := s.(AlwaysOnDemand); last && at != nil {
+			break // both may take it
+		}
+		if saved < least {
 			least, finish, own, other, at = saved, p.finish, cost, p.cost, s
 		}
 	}
@@ -237,20 +243,40 @@ func (c *Contest) points(f int, histories []int) []point {
 	return append(points, mean(c.always))
 }
 
-// cheapest is the least cost at which one of the points, or two of them by lot, finish no later on average.
-func cheapest(points []point, finish float64) float64 {
-	cost := math.Inf(1)
-	for _, p := range points {
-		if p.finish > finish {
+// frontier are the points that no other point, nor two others by lot, beat: the lower convex hull from the earliest finish to
+// the least cost.
+func frontier(points []point) []point {
+	sorted := slices.Clone(points)
+	slices.SortFunc(sorted, func(a, b point) int { return cmp.Or(cmp.Compare(a.finish, b.finish), cmp.Compare(a.cost, b.cost)) })
+	var hull []point
+	for _, p := range sorted {
+		if n := len(hull); n > 0 && p.cost >= hull[n-1].cost {
 			continue
 		}
-		cost = min(cost, p.cost)
-		for _, q := range points {
-			if q.finish > finish && q.cost < p.cost {
-				share := (finish - p.finish) / (q.finish - p.finish)
-				cost = min(cost, p.cost+share*(q.cost-p.cost))
+		for n := len(hull); n > 1; n = len(hull) {
+			a, b := hull[n-2], hull[n-1]
+			if (b.cost-a.cost)*(p.finish-a.finish) < (p.cost-a.cost)*(b.finish-a.finish) {
+				break // b is below the line from a to p
 			}
+			hull = hull[:n-1]
 		}
+		hull = append(hull, p)
 	}
-	return cost
+	return hull
+}
+
+// cheapest is the least cost at which one point of a frontier, or two of them by lot, finish no later on average; without
+// end where none does.
+func cheapest(hull []point, finish float64) float64 {
+	i, found := slices.BinarySearchFunc(hull, finish, func(p point, finish float64) int { return cmp.Compare(p.finish, finish) })
+	switch {
+	case found:
+		return hull[i].cost
+	case i == 0:
+		return math.Inf(1)
+	case i == len(hull):
+		return hull[i-1].cost
+	}
+	a, b := hull[i-1], hull[i]
+	return a.cost + (finish-a.finish)/(b.finish-a.finish)*(b.cost-a.cost)
 }

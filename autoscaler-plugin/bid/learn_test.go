@@ -1,6 +1,7 @@
 package bid
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -135,7 +136,9 @@ func TestContest_learned(t *testing.T) {
 
 func TestCheapest(t *testing.T) {
 	points := []point{{cost: 1, finish: 1}, {cost: 0.4, finish: 1.2}, {cost: 0.6, finish: 1.1}, {cost: 0.9, finish: 1.15}}
+	must.Eq(t, []point{points[0], points[2], points[1]}, frontier(points))
+	must.True(t, math.IsInf(cheapest(points, 0.9), 1))
 	for _, c := range []struct{ finish, cost float64 }{{1, 1}, {1.05, 0.8}, {1.1, 0.6}, {1.15, 0.5}, {1.2, 0.4}, {2, 0.4}} {
-		must.InDelta(t, c.cost, cheapest(points, c.finish), 1e-9, must.Sprint(c.finish))
+		must.InDelta(t, c.cost, cheapest(frontier(points), c.finish), 1e-9, must.Sprint(c.finish))
 	}
 }
