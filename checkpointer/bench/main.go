@@ -14,11 +14,11 @@ import (
 )
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // the root of all contexts here
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	cancel()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1) //nolint:forbidigo // the end of main
+		os.Exit(1)
 	}
 }
