@@ -274,7 +274,7 @@ func TestProperties(t *testing.T) {
 
 // TestTable compares the table of checkpoints with a walk, second by second.
 func TestTable(t *testing.T) {
-	for seed := range uint64(50) {
+	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		s := &schedule{
 			start: time.Duration(r.IntN(300)) * time.Second, stall: time.Duration(r.IntN(60)) * time.Second,
@@ -287,6 +287,8 @@ func TestTable(t *testing.T) {
 		interval := s.interval(s.start).Truncate(time.Second)
 		s.interval = func(age time.Duration) time.Duration { return (age/3 + 100*time.Second).Truncate(time.Second) }
 		stalled := time.Duration(0)
+		type bound struct{ risk, safe time.Duration }
+		var bounds []bound // what risk said before, which holds until it is safe
 		for age := time.Duration(0); age < 3*time.Hour; age += time.Second {
 			durable := time.Duration(0)
 			for _, c := range saves {
@@ -296,8 +298,13 @@ func TestTable(t *testing.T) {
 			}
 			must.Eq(t, worked, s.worked(age))
 			must.Eq(t, durable, s.durable(age))
-			if risk, safe := s.risk(age); worked-durable > risk {
-				t.Fatalf("seed %d age %v: %v is at risk, more than %v until %v", seed, age, worked-durable, risk, safe)
+			if risk, safe := s.risk(age); age%(47*time.Second) == 0 {
+				bounds = append(slices.DeleteFunc(bounds, func(b bound) bool { return b.safe <= age }), bound{risk, safe})
+			}
+			for _, b := range bounds {
+				if age < b.safe && worked-durable > b.risk {
+					t.Fatalf("seed %d age %v: %v is at risk, more than %v until %v", seed, age, worked-durable, b.risk, b.safe)
+				}
 			}
 			switch {
 			case age < s.start:
