@@ -24,13 +24,14 @@ func model() *Spec {
 func TestSpotter_deadlines(t *testing.T) {
 	offerings := pool(2)
 	p := NewSpotter()
-	for _, slack := range []time.Duration{0, time.Minute, time.Hour, 6 * time.Hour, 40 * time.Hour} {
+	for _, slack := range []time.Duration{0, time.Minute, time.Hour, 6 * time.Hour, 20 * time.Hour} {
 		spec := model()
+		spec.Work = 12 * time.Hour
 		spec.Deadline = spec.Work + spec.Changeover + slack
 		prices := cost.Prices{Currency: "USD", OnDemand: 3, Writes: 0.005}
 		p.Storage = prices
 		total := cost.Usage{}
-		for seed := range uint64(5) {
+		for seed := range uint64(6) {
 			feed, err := market.NewCapacity(seed, 30*24*time.Hour, Likely(offerings, make([]time.Duration, 3)))
 			must.NoError(t, err)
 			var jobs JobList
@@ -46,7 +47,7 @@ func TestSpotter_deadlines(t *testing.T) {
 		}
 		b := prices.Of(total)
 		must.LessEq(t, 1+1e-9, b.Total()/b.OnDemand)
-		if slack >= 40*time.Hour {
+		if slack >= 20*time.Hour {
 			must.Less(t, 0.6, b.Total()/b.OnDemand)
 		}
 	}
