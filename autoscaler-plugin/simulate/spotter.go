@@ -30,7 +30,7 @@ type Spotter struct {
 	picks   map[pickKey]pick
 	rhythms map[rhythmKey]*Rhythm
 	clean   map[*Spec]allocate.Costs
-	plans   map[*Spec]*deadlinePlan
+	plans   map[planKey]*deadlinePlan
 
 	lost, elsewhere float64 // how often an offering in use was lost, and another one was up then
 }
@@ -43,7 +43,7 @@ func NewSpotter() *Spotter {
 // Install makes the policy that of a simulation.
 func (p *Spotter) Install(c *Config) {
 	p.book, p.version = p.Book, 0
-	p.picks, p.clean, p.plans = map[pickKey]pick{}, map[*Spec]allocate.Costs{}, map[*Spec]*deadlinePlan{}
+	p.picks, p.clean, p.plans = map[pickKey]pick{}, map[*Spec]allocate.Costs{}, map[planKey]*deadlinePlan{}
 	p.lost, p.elsewhere = 0, 0
 	if p.rhythms == nil {
 		p.rhythms = map[rhythmKey]*Rhythm{} // they hold for every run

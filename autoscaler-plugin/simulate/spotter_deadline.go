@@ -10,17 +10,34 @@ import (
 // Bounds of a plan for jobs with deadlines: how fine its ticks are at most, how many it may have, and how often it is made
 // anew by what has been learned since.
 const (
-	deadlineTick  = 10 * time.Minute
-	deadlineTicks = 300
-	deadlineEvery = 7 * 24 * time.Hour
+	deadlineTick   = 10 * time.Minute
+	deadlineTicks  = 300
+	deadlineStarts = 3 // ticks of a changeover, about
+	deadlineEvery  = 7 * 24 * time.Hour
 )
 
-// deadlinePlan says of jobs of one kind whether they run on spot, on demand or wait. Where on spot is the allocator's
-// choice, so spot as a whole is one place: it is lost when the offering that a job is on is, and another one may be up then.
+// planKey is what jobs that share a plan have in common.
+type planKey struct{ changeover, tick time.Duration }
+
+// deadlinePlan says of jobs with one changeover whether they run on spot, on demand or wait. Where on spot is the
+// allocator's choice, so spot as a whole is one place: it is lost when the offering that a job is on is, and another one may
+// be up then.
 type deadlinePlan struct {
 	*allocate.Deadlines
 	made time.Duration
 	view allocate.View
+}
+
+// deadlineGrid is the grid of a plan that is large enough for a job. Ticks are in steps of a quarter, so that jobs of many
+// lengths share few plans, and long enough for a start on spot to be a few of them.
+func deadlineGrid(s *Spec) allocate.Grid {
+	tick := deadlineTick
+	for s.Deadline/tick > deadlineTicks || s.Changeover/tick > deadlineStarts {
+		tick += tick / 4
+	}
+	return allocate.Grid{
+		Tick: tick, Changeover: s.Changeover, Ticks: int(s.Deadline / tick), Work: int((s.Work + tick - 1) / tick),
+	}
 }
 
 // plan is the plan for a job; nil where there is nothing to plan: no deadline, no on-demand or no spot.
@@ -28,9 +45,11 @@ func (p *Spotter) plan(s *State, m *Market) *deadlinePlan {
 	if s.Job.Deadline == 0 {
 		return nil
 	}
-	spec := s.Job.Spec
-	d, known := p.plans[spec]
-	if known && (d == nil || m.Now < d.made+deadlineEvery) {
+	grid := deadlineGrid(s.Job.Spec)
+	key := planKey{grid.Changeover, grid.Tick}
+	d := p.plans[key]
+	fits := d != nil && d.Ticks >= grid.Ticks && d.Work >= grid.Work
+	if fits && m.Now < d.made+deadlineEvery {
 		return d
 	}
 	spot, onDemand, spots := Nowhere, Nowhere, 0
@@ -45,18 +64,17 @@ func (p *Spotter) plan(s *State, m *Market) *deadlinePlan {
 		}
 	}
 	if spot == Nowhere || onDemand == Nowhere {
-		p.plans[spec] = nil
 		return nil
 	}
-	if d == nil {
-		tick := max(deadlineTick, spec.Deadline/deadlineTicks)
-		d = &deadlinePlan{
-			Deadlines: allocate.NewDeadlines(allocate.Grid{
-				Tick: tick, Changeover: spec.Changeover, Ticks: int(spec.Deadline / tick), Work: int((spec.Work + tick - 1) / tick),
-			}),
-			view: allocate.View{Up: make([]bool, 1), Age: make([]int, 1)},
+	if !fits {
+		if d != nil {
+			grid.Ticks, grid.Work = max(grid.Ticks, d.Ticks), max(grid.Work, d.Work)
 		}
-		p.plans[spec] = d
+		d = &deadlinePlan{
+			Deadlines: allocate.NewDeadlines(grid),
+			view:      allocate.View{Up: make([]bool, 1), Age: make([]int, 1)},
+		}
+		p.plans[key] = d
 	}
 	d.made = m.Now
 	elsewhere := 0.0
