@@ -69,14 +69,28 @@ type Plan struct {
 // zone, then to on-demand, then to the first name.
 //
 // Where the budget is short, what would leave too little for the rest of the nodes at the lowest price is passed over.
-// Nodes that are there are never given up here, also when they break a limit; Worst and Relocate do that.
+// Nodes that are there are never given up here, also when they break a limit; Worst and Relocate do that. But where there
+// are enough nodes, one on-demand node that there must be makes one too many, so that the worst of the others, which goes
+// then, does not count in the budget: spot that took the place of the base must not keep it from coming back.
 func Mix(r Request, candidates []Candidate) Plan {
 	m := newMixer(r, candidates)
 	var plan Plan
+	spared := map[string]bool{} // nodes in whose place others come
 	for m.onDemand < r.OnDemand() {
 		reason := fmt.Sprintf("base: %d of %d on-demand nodes are there", m.onDemand, r.OnDemand())
+		spare, crowded := Exit{}, false
+		if m.total >= m.Nodes {
+			spare, crowded = m.worst(func(n Node) bool { return !n.OnDemand && n.ID != "" && !spared[n.ID] })
+		}
+		if crowded {
+			m.leave(spare.Node, 1)
+			spared[spare.ID] = true
+		}
 		best, ok := m.best(func(c Candidate) bool { return c.OnDemand })
 		if !ok {
+			if crowded {
+				m.leave(spare.Node, -1)
+			}
 			break // spot takes its place, as far as nodes are missing
 		}
 		plan.Picks = append(plan.Picks, Pick{Offering: best.Offering, Base: true, Reason: reason})
@@ -109,7 +123,7 @@ type mixer struct {
 	crowd      *crowd
 	byOffering map[string]int // all nodes
 	leaving    map[string]int // nodes that are there until their replacements are, by region, zone and offering
-	spent      float64        // $/h of all nodes, leaving ones included
+	spent      float64        // $/h of all nodes but those
 	total      int
 	onDemand   int
 }
@@ -128,13 +142,18 @@ func newMixer(r Request, candidates []Candidate) *mixer {
 		case !c.OnDemand && !(c.HazardPerHour >= 0 && !math.IsInf(c.HazardPerHour, 0) && !math.IsNaN(c.Outbid)):
 			m.candidates[i].Unusable = "has no known hazard"
 		case c.outbid():
-			m.candidates[i].Unusable = fmt.Sprintf("passes its maximum price within the hour with a probability of %.0f %%", 100*c.Outbid)
+			m.candidates[i].Unusable = c.passes()
 		}
 	}
 	for _, n := range m.Held {
 		m.count(n.Offer, 1)
 	}
 	return m
+}
+
+// passes says how likely an offer's price passes its maximum.
+func (o Offer) passes() string {
+	return fmt.Sprintf("passes its maximum price within the hour with a probability of %.0f %%", 100*o.Outbid)
 }
 
 func (m *mixer) count(o Offer, n int) {

@@ -13,9 +13,17 @@ const (
 	keepSaving = 0.05
 )
 
-// outbidLikely is the probability of a price above a node's maximum within the hour from which on the node's work is
-// moved before that happens, whatever it costs: it is lost otherwise, as likely as not.
-const outbidLikely = 0.5
+// Probabilities of a price above a node's maximum within the hour. From the first on the node's work is moved before that
+// happens, whatever it costs: it is lost otherwise, as likely as not. From the second on nothing is moved there: forecasts
+// swing from one look to the next, and nodes must not swing with them.
+const (
+	outbidLikely = 0.5
+	outbidMaybe  = 0.3
+)
+
+// Unsteady tells whether the market may pass the offer's maximum price so soon that nothing is moved there, and that a move
+// away from there that has begun is not given up.
+func (o Offer) Unsteady() bool { return !o.OnDemand && o.Outbid >= outbidMaybe }
 
 func (o Offer) outbid() bool { return !o.OnDemand && o.Outbid >= outbidLikely }
 
@@ -45,8 +53,16 @@ func (e Exit) Saves(other Exit) bool {
 // Worst is the node that a pool is best rid of, among those that may go. On-demand nodes that the pool must have stay.
 // First come nodes whose price is about to pass their maximum, then those of a region, zone or offering that has more
 // than its share, then those that save most. Of equals the youngest goes, then the one with the first ID.
-func Worst(r Request, may func(Node) bool) (Exit, bool) { return newMixer(r, nil).worst(may) }
+func Worst(r Request, may func(Node) bool) (Exit, bool) {
+	m := newMixer(r, nil)
+	worst, found := m.worst(may)
+	if found {
+		worst.Reason = m.whyExit(worst)
+	}
+	return worst, found
+}
 
+// worst is Worst but for the reason, which takes longer to write than all else.
 func (m *mixer) worst(may func(Node) bool) (worst Exit, found bool) {
 	for _, n := range m.Held {
 		if !may(n) || n.OnDemand && m.onDemand <= m.OnDemand() {
@@ -64,18 +80,31 @@ func (m *mixer) worst(may func(Node) bool) (worst Exit, found bool) {
 
 // exit is a node as one to go.
 func (m *mixer) exit(n Node) Exit {
-	over := m.overShare(n.Offer, false)
-	m.crowd.add(m.Costs, n.Offer, -1)
-	defer m.crowd.add(m.Costs, n.Offer, 1)
-	e := Exit{Node: n, EffectiveUSDPerHour: m.effective(n.Offer), Reason: "it costs " + m.crowd.explain(m.Costs, n.Offer, m.Nodes)}
+	e := Exit{Node: n}
 	switch {
 	case n.outbid():
 		e.urgency = outbid
-		e.Reason = fmt.Sprintf("its price passes its maximum within the hour with a probability of %.0f %%", 100*n.Outbid)
-	case over != "":
-		e.urgency, e.Reason = overShare, "the pool "+over
+	case m.overShare(n.Offer, false) != "":
+		e.urgency = overShare
 	}
+	m.crowd.add(m.Costs, n.Offer, -1)
+	e.EffectiveUSDPerHour = m.effective(n.Offer)
+	m.crowd.add(m.Costs, n.Offer, 1)
 	return e
+}
+
+// whyExit says why a node is the one to go.
+func (m *mixer) whyExit(e Exit) string {
+	switch e.urgency {
+	case outbid:
+		return fmt.Sprintf("its price passes its maximum within the hour with a probability of %.0f %%", 100*e.Outbid)
+	case overShare:
+		return "the pool " + m.overShare(e.Offer, false)
+	case none:
+	}
+	m.crowd.add(m.Costs, e.Offer, -1)
+	defer m.crowd.add(m.Costs, e.Offer, 1)
+	return "it costs " + m.crowd.explain(m.Costs, e.Offer, m.Nodes)
 }
 
 // Relocation is a node and what replaces it: the replacement is bought first, and the node goes when that is ready.
@@ -94,9 +123,15 @@ type Relocation struct {
 //     the work stands still once. As the hazard falls with age, an old node is not left for an equal new one.
 //
 // The last covers fallback on-demand nodes when spot is back, and spot nodes whose region has begun to lose others.
-// Replacements keep to the limits beside the nodes that are still there.
+// Replacements keep to the limits beside the nodes that are still there, but for the budget, in which a node that goes
+// does not count: else a pool that has spent it on demand could not go back to spot.
 func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) []Relocation {
 	m := newMixer(r, candidates)
+	for i, c := range m.candidates {
+		if c.Unusable == "" && c.Unsteady() {
+			m.candidates[i].Unusable = c.passes()
+		}
+	}
 	var moves []Relocation
 	seen := map[string]bool{} // nodes that were decided on, and replacements
 	for len(moves) < most {
@@ -104,6 +139,7 @@ func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) 
 		if !ok {
 			break
 		}
+		worst.Reason = m.whyExit(worst)
 		seen[worst.ID] = true
 		m.leave(worst.Node, 1)
 		move, to, ok := m.relocate(worst)
@@ -121,11 +157,10 @@ func Relocate(r Request, candidates []Candidate, most int, may func(Node) bool) 
 	return moves
 }
 
-// leave takes a node out of the pool, but neither off the bill nor out of what limits count: it is there until its
+// leave takes a node out of the pool and off the bill, but not out of what other limits count: it is there until its
 // replacement is. Minus 1 undoes that.
 func (m *mixer) leave(n Node, sign int) {
 	m.count(n.Offer, -sign)
-	m.spent += float64(sign) * n.PriceUSDPerHour
 	m.leaving[offeringKey(n.Offer)] += sign
 	if !n.OnDemand {
 		m.leaving[regionKey(n.Offer)] += sign

@@ -205,6 +205,28 @@ func TestMix(t *testing.T) {
 
 		"budget":       {3, nil, []Candidate{od}, func(r *Request) { r.BudgetUSDPerHour = 6 }, "od od -1"},
 		"budget spent": {2, []Node{held(od, 1)}, []Candidate{west}, func(r *Request) { r.BudgetUSDPerHour = 3 }, "-1"},
+		// Spot took the place of the base while that could not be had, and has used up the budget.
+		"budget: the base comes back": {
+			2,
+			[]Node{held(west, 1), held(west, 2)},
+			[]Candidate{west, od},
+			func(r *Request) { r.BudgetUSDPerHour, r.OnDemandBase = 3.8, 1 },
+			"od!",
+		},
+		"budget: the base is too dear": {
+			2,
+			[]Node{held(west, 1), held(west, 2)},
+			[]Candidate{west, od},
+			func(r *Request) { r.BudgetUSDPerHour, r.OnDemandBase = 3.7, 1 },
+			"",
+		},
+		"budget: each node of the base in another's place": {
+			3,
+			[]Node{held(west, 1), held(west, 2), held(west, 3)},
+			[]Candidate{west, od},
+			func(r *Request) { r.BudgetUSDPerHour, r.OnDemandBase = 6.8, 2 },
+			"od! od!",
+		},
 		"budget: cheap enough": {
 			2, []Node{held(od, 1)}, []Candidate{west}, func(r *Request) { r.BudgetUSDPerHour = 3.8 }, "west",
 		},
@@ -371,9 +393,19 @@ func TestRelocate(t *testing.T) {
 		"both in the budget": {
 			[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3.8 }, "od-1>west",
 		},
-		"not both in it":    {[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3.7 }, ""},
+		// Both are there for a while; a budget that on-demand has used up must not keep the pool from what costs less.
+		"not both in it": {
+			[]Node{held(od, 1)}, []Candidate{west, od}, func(r *Request) { r.BudgetUSDPerHour = 3 }, "od-1>west",
+		},
+		"over the budget without the old": {
+			[]Node{held(west, 1, outbid)}, []Candidate{unusable(west, "-"), od}, func(r *Request) { r.BudgetUSDPerHour = 2.9 }, "",
+		},
 		"outbid":            {[]Node{held(west, 1, outbid)}, []Candidate{west, od}, nil, "west-1>west"},
 		"outbid everywhere": {[]Node{held(west, 1, outbid)}, []Candidate{bidden(west, 0.5), od}, nil, "west-1>od"},
+		"no move to where it would be moved soon": {
+			[]Node{held(od, 1)}, []Candidate{bidden(west, 0.3), od}, nil, "",
+		},
+		"a move to where it may stay": {[]Node{held(od, 1)}, []Candidate{bidden(west, 0.29), od}, nil, "od-1>west"},
 		"outbid without escape": {
 			[]Node{held(west, 1, outbid), held(od, 1)}, []Candidate{bidden(west, 0.6), atMost(1, od)}, nil, "",
 		},
