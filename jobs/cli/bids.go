@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -80,8 +79,8 @@ Exit codes: 0 the policy is written, 1 it is not, 2 wrong usage.`,
 	return cmd
 }
 
-// writePolicy writes a policy that can be read again. The file is there whole or not at all.
-func writePolicy(path string, p *bid.Policy) (err error) {
+// writePolicy writes a policy that can be read again.
+func writePolicy(path string, p *bid.Policy) error {
 	data, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)
@@ -89,28 +88,10 @@ func writePolicy(path string, p *bid.Policy) (err error) {
 	if _, err := bid.ParsePolicy(data); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("--out: %w; give a path in a directory that can be written", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("--out: %w", err), f.Close(), os.Remove(f.Name()))
-		}
-	}()
-	if _, err := f.Write(append(data, '\n')); err != nil {
+	return writeWhole("--out", path, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
 		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	})
 }
 
 func printTraining(w io.Writer, t bid.Training) error {

@@ -7,8 +7,6 @@ import (
 	"html/template"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,34 +48,13 @@ const (
 	maxLines = 24
 )
 
-// writeReport writes a page with plots of a simulation. The file is there whole or not at all.
-func writeReport(path string, s *scene, o *outcome) (err error) {
+// writeReport writes a page with plots of a simulation.
+func writeReport(path string, s *scene, o *outcome) error {
 	lanes, err := s.lanes(max(o.longest(), time.Hour))
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("--report: %w; give a path in a directory that can be written", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("--report: %w", err), f.Close(), os.Remove(f.Name()))
-		}
-	}()
-	if err := reportPage.Execute(f, newPage(s, o, lanes)); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return writeWhole("--report", path, func(w io.Writer) error { return reportPage.Execute(w, newPage(s, o, lanes)) })
 }
 
 func newPage(s *scene, o *outcome, lanes []lane) page {
