@@ -44,10 +44,16 @@ func (g *table) states() int { return Classes * (g.modes() + modeSpot) }
 // progress is the work of the next tick of spot that has run for so many ticks.
 func (g *table) progress(run int) float64 { return 1 - min(1, max(0, g.change-float64(run))) }
 
-func newTable(grid Grid) *table {
+// shape is a table of the right size that holds nothing yet.
+func shape(grid Grid) *table {
 	g := &table{Grid: grid, change: float64(grid.Changeover) / float64(grid.Tick)}
 	g.starts = max(1, int(math.Ceil(g.change-1e-9)))
 	g.work = grid.Work + int(math.Ceil(g.change)) + 1
+	return g
+}
+
+func newTable(grid Grid) *table {
+	g := shape(grid)
 	g.value = make([][]float32, grid.Ticks+1)
 	for t := range g.value {
 		g.value[t] = make([]float32, g.states()*(g.work+1))

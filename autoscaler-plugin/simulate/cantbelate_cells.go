@@ -36,32 +36,53 @@ type Experiment struct {
 	Prior       allocate.Prior
 }
 
+// Bounds of an experiment.
+const (
+	leastTask      = time.Second
+	mostPriceRatio = 1e6
+	mostTicks      = -unreached - 1 // to a deadline: the optimum counts with numbers of 16 bits
+)
+
 // Validate reports every setup that cannot be run in traces of so many ticks.
 func (e Experiment) Validate(ticks int) error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if e.Task <= 0 {
-		fault("task: %v is not above 0", e.Task)
+	span := time.Duration(ticks) * e.Tick
+	switch {
+	case e.Task < leastTask:
+		fault("task: %v is below %v; give the hours of work, such as 48h", e.Task, leastTask)
+	case e.Task > span:
+		fault("task: %v does not fit the traces, which last %v; give less work or longer traces", e.Task, span)
 	}
-	if !(e.PriceRatio > 0) {
-		fault("price ratio: %v is not above 0; it is on-demand over spot, such as 3.14", e.PriceRatio)
+	if !(e.PriceRatio >= 1/mostPriceRatio && e.PriceRatio <= mostPriceRatio) {
+		fault("price ratio: %v is outside %g to %g; it is on-demand over spot, such as 3.14", e.PriceRatio, 1/mostPriceRatio, mostPriceRatio)
 	}
+	var changeovers []time.Duration // that can be
 	for _, c := range e.Changeovers {
-		if c < 0 {
+		switch {
+		case c < 0:
 			fault("changeover: %v is negative; give 0h or more", c)
+		case c > span:
+			fault("changeover: %v does not fit the traces, which last %v; give less", c, span)
+		default:
+			changeovers = append(changeovers, c)
 		}
 	}
 	for _, d := range e.Deadlines {
-		for _, c := range e.Changeovers {
+		if n := int(d / e.Tick); n > mostTicks {
+			fault("deadline: %v is %d ticks of the traces, which is more than %d; give an earlier one, or traces of longer ticks", d, n, mostTicks)
+			continue
+		}
+		for _, c := range changeovers {
 			s := Setup{Tick: e.Tick, Task: e.Task, Deadline: d, Changeover: c, PriceRatio: e.PriceRatio}
-			if earliest := time.Duration(s.ticks(1)) * e.Tick; earliest > d {
+			if earliest := time.Duration(s.ticks(1)) * e.Tick; earliest > d && e.Task <= span {
 				fault("deadline: %v is too early for %v of work after a changeover of %v, even on demand; the earliest is %v", d, e.Task, c, earliest)
 			}
 		}
 		for _, start := range e.Starts {
-			if end := start + int(d/e.Tick); start < 0 || end > ticks {
-				fault("deadline: %v from tick %d on ends at tick %d, but the traces have %d; give a start in the traces or an earlier deadline",
-					d, start, end, ticks)
+			if n := int(d / e.Tick); start < 0 || start > ticks-n {
+				fault("deadline: %v from tick %d on takes %d ticks, but the traces have %d; give a start in the traces or an earlier deadline",
+					d, start, n, ticks)
 				break
 			}
 		}

@@ -7,10 +7,12 @@ import (
 	"nomad-spotter/autoscaler-plugin/allocate"
 )
 
-// planTick is the grid of plans, as fine as the recorded markets were probed; planEvery is how often they are made anew.
+// planTick is the grid of plans, as fine as the recorded markets were probed; planEvery is how often they are made anew;
+// planCells is how large they may be for all zones together: some 270 MB, and a second each time.
 const (
 	planTick  = 10 * time.Minute
 	planEvery = 12 * time.Hour
+	planCells = 1 << 26
 )
 
 // Planner is the pool's own policy for jobs of one kind: it watches the zones, plans anew twice a day by what it has seen,
@@ -25,13 +27,20 @@ type Planner struct {
 	due       time.Duration // the next plan
 }
 
-// NewPlanner makes the planner of jobs of the setup's kind whose deadlines are at most so far off.
+// NewPlanner makes the planner of jobs of the setup's kind whose deadlines are at most so far off. Where the plan would be
+// too large, its grid is coarser.
 func NewPlanner(s Setup, zones int, longest time.Duration, prior allocate.Prior) *Planner {
-	p := &Planner{setup: s, prior: prior, watch: allocate.NewWatch(s.Tick, planTick, zones, prior), prices: make([]float64, zones)}
-	tick := p.watch.Tick()
-	p.deadlines = allocate.NewDeadlines(allocate.Grid{
-		Tick: tick, Changeover: s.Changeover, Ticks: int(longest / tick), Work: int((s.Task + tick - 1) / tick),
-	})
+	p := &Planner{setup: s, prior: prior, prices: make([]float64, zones)}
+	var grid allocate.Grid
+	for tick := planTick; ; tick *= 2 {
+		p.watch = allocate.NewWatch(s.Tick, tick, zones, prior)
+		grid = allocate.Grid{Tick: p.watch.Tick(), Changeover: s.Changeover}
+		grid.Ticks, grid.Work = int(longest/grid.Tick), int((s.Task+grid.Tick-1)/grid.Tick)
+		if grid.Cells()*float64(zones) <= planCells || grid.Ticks < 2 {
+			break
+		}
+	}
+	p.deadlines = allocate.NewDeadlines(grid)
 	for z := range p.prices {
 		p.prices[z] = 1
 	}
@@ -57,7 +66,7 @@ func (p *Planner) Next(j Progress) Place {
 // Study plans by the whole of the traces, their future included, and never again: a bound on what better knowledge of the
 // zones' hazards could gain. It must come before the first Watch.
 func (p *Planner) Study(zones [][]bool) {
-	all := allocate.NewWatch(p.setup.Tick, planTick, len(zones), p.prior)
+	all := allocate.NewWatch(p.setup.Tick, p.watch.Tick(), len(zones), p.prior)
 	all.Memory = math.MaxInt64
 	up := make([]bool, len(zones))
 	for t := range zones[0] {

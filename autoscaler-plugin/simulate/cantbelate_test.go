@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,12 +139,57 @@ func TestExperiment_Validate(t *testing.T) {
 	}
 	err := e.Validate(1000)
 	for _, want := range []string{
-		"price ratio: 0 is not above 0",
+		"price ratio: 0 is outside 1e-06 to 1e+06",
 		"changeover: -1ns is negative",
 		"deadline: 48h0m0s is too early for 48h0m0s of work after a changeover of 12m0s, even on demand; the earliest is 48h20m0s",
-		"deadline: 60h0m0s from tick 900 on ends at tick 1260, but the traces have 1000",
+		"deadline: 60h0m0s from tick 900 on takes 360 ticks, but the traces have 1000",
 	} {
 		must.ErrorContains(t, err, want)
+	}
+}
+
+func TestExperiment_Validate_bounds(t *testing.T) {
+	fine := Experiment{
+		Tick: time.Second, Task: time.Hour, PriceRatio: 3, Starts: []int{0},
+		Deadlines: []time.Duration{2 * time.Hour}, Changeovers: []time.Duration{time.Minute},
+	}
+	must.NoError(t, fine.Validate(20_000))
+	for want, spoil := range map[string]func(*Experiment){
+		"task: 300ns is below 1s":                                                 func(e *Experiment) { e.Task = 300 },
+		"task: 2562047h0m0s does not fit the traces":                              func(e *Experiment) { e.Task = 2562047 * time.Hour },
+		"changeover: 2000000h0m0s does not fit the traces":                        func(e *Experiment) { e.Changeovers[0] = 2000000 * time.Hour },
+		"price ratio: +Inf is outside 1e-06 to 1e+06":                             func(e *Experiment) { e.PriceRatio = math.Inf(1) },
+		"price ratio: 1e+308 is outside":                                          func(e *Experiment) { e.PriceRatio = 1e308 },
+		"price ratio: NaN is outside":                                             func(e *Experiment) { e.PriceRatio = math.NaN() },
+		"from tick 9223372036854775807 on takes 7200 ticks":                       func(e *Experiment) { e.Starts[0] = math.MaxInt },
+		"deadline: 5h0m0s is 18000 ticks of the traces, which is more than 16383": func(e *Experiment) { e.Deadlines[0] = 5 * time.Hour },
+	} {
+		e := fine
+		e.Starts, e.Deadlines, e.Changeovers = slices.Clone(e.Starts), slices.Clone(e.Deadlines), slices.Clone(e.Changeovers)
+		spoil(&e)
+		must.ErrorContains(t, e.Validate(20_000), want)
+	}
+}
+
+// A plan for a long time and many zones is coarser, not larger, and what the figures are computed with is as it was.
+func TestNewPlanner_bounded(t *testing.T) {
+	for _, c := range []struct {
+		setup   Setup
+		zones   int
+		longest time.Duration
+		tick    time.Duration // of the plan
+	}{
+		{Setup{Tick: 10 * time.Minute, Task: 48 * time.Hour, Changeover: 24 * time.Minute}, 1, 92 * time.Hour, 10 * time.Minute},
+		{Setup{Tick: 195 * time.Second, Task: 24 * time.Hour, Changeover: 12 * time.Minute}, 9, 48 * time.Hour, 3 * 195 * time.Second},
+		{Setup{Tick: 195 * time.Second, Task: 24 * time.Hour, Changeover: 12 * time.Minute}, 9, 545 * time.Hour, 0},
+		{Setup{Tick: 10 * time.Minute, Task: time.Hour, Changeover: 60 * time.Hour}, 1, 90 * time.Hour, 0},
+		{Setup{Tick: time.Millisecond, Task: time.Second, Changeover: time.Millisecond}, 3, 2 * time.Second, 10 * time.Minute},
+	} {
+		p := NewPlanner(c.setup, c.zones, c.longest, allocate.Prior2022)
+		if c.tick > 0 {
+			must.Eq(t, c.tick, p.deadlines.Tick)
+		}
+		must.LessEq(t, planCells, p.deadlines.Cells()*float64(c.zones))
 	}
 }
 

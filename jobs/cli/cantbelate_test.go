@@ -82,7 +82,7 @@ func TestCantBeLate(t *testing.T) {
 		{[]string{"--slices", slices}, exitUsage, "--traces is missing"},
 		{[]string{"--traces", dir, "--slices", slices, "--polarity", "up"}, exitUsage, `--polarity: "up" is neither`},
 		{[]string{"--traces", dir, "--slices", slices, "--task", "8h", "--deadline", "8h"}, exitFailed, "the earliest is 8h10m0s"},
-		{[]string{"--traces", dir, "--slices", slices, "--task", "8h", "--deadline", "50h"}, exitFailed, "deadline: 50h0m0s from tick 50 on ends at tick 350, but the traces have 300"},
+		{[]string{"--traces", dir, "--slices", slices, "--task", "8h", "--deadline", "50h"}, exitFailed, "deadline: 50h0m0s from tick 50 on takes 300 ticks, but the traces have 300"},
 		{[]string{"--traces", dir, "--slices", filepath.Join(dir, "none.json")}, exitFailed, "--slices: open"},
 	} {
 		code, _, faults := call(t, append([]string{"simulate", "cant-be-late"}, c.args...)...)
