@@ -40,7 +40,7 @@ func (l *Loop) act(ctx context.Context, m *memory, nv nomadView, actions []Actio
 		err := failed[i]
 		switch {
 		case a.Verb == Launch && err != nil && ctx.Err() == nil:
-			m.fail(a.Offering, l.now())
+			m.fail(l.pool.Config, a.Offering, l.now())
 			if errors.Is(err, cloud.ErrUnavailable) {
 				l.log.Warn("offering has no capacity", "offering", a.Offering, "error", err, "retry_at", m.retryAt(l.pool.Config, a.Offering))
 				err = nil // not a fault of the pool: another offering is next
@@ -95,7 +95,7 @@ func (l *Loop) change(ctx context.Context, m *memory, nv nomadView, a Action) er
 	case StopWork:
 		return l.nodes.stopWork(ctx, node)
 	case GiveUp:
-		m.fail(a.Offering, l.now())
+		m.fail(l.pool.Config, a.Offering, l.now())
 		return l.terminate(ctx, a)
 	case Terminate:
 		return l.terminate(ctx, a)

@@ -42,7 +42,7 @@ type Choice struct {
 	Unwanted  string    // why it is not to be had at any price, in words; empty: it is
 	Available bool      // as far as the provider knows, a launch would succeed
 	RetryAt   time.Time // after failures and interruptions it is left alone until then
-	UpSince   time.Time // since when it could have been used without a break; zero: it cannot be now
+	UpSince   time.Time // since when nodes could have been moved to it without a break; zero: they cannot be now
 }
 
 func (c Choice) usable(now time.Time) bool {
@@ -115,6 +115,7 @@ func Decide(c Config, v View) Decision {
 type decision struct {
 	Config
 	View
+	byID     map[string]Node
 	staying  []Node // what counts: running and neither draining nor given up
 	draining []Node
 	pending  []Choice // launches decided on
@@ -122,12 +123,13 @@ type decision struct {
 }
 
 func newDecision(c Config, v View) *decision {
-	d := &decision{Config: c, View: v}
+	d := &decision{Config: c, View: v, byID: map[string]Node{}}
 	d.Nodes = slices.Clone(v.Nodes)
 	slices.SortFunc(d.Nodes, func(a, b Node) int { return cmp.Or(a.LaunchedAt.Compare(b.LaunchedAt), cmp.Compare(a.ID, b.ID)) })
 	d.Choices = slices.Clone(v.Choices)
 	slices.SortFunc(d.Choices, func(a, b Choice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, n := range d.Nodes {
+		d.byID[n.ID] = n
 		switch {
 		case n.State != cloud.Running: // noticed: it is leaving, and its deadline ends it
 		case n.Draining:
@@ -218,15 +220,19 @@ func (d *decision) fill() (short string) {
 func (d *decision) request() allocate.Request {
 	r := allocate.Request{Nodes: d.Desired, Limits: d.Limits, Costs: d.Costs}
 	for _, n := range d.staying {
-		r.Held = append(r.Held, allocate.Node{ID: n.ID, Age: d.Now.Sub(n.LaunchedAt), Offer: allocate.Offer{
-			Offering: n.Offering, Region: n.Region, Zone: n.Zone, Type: n.Type, OnDemand: n.Kind == cloud.OnDemand,
-			PriceUSDPerHour: n.PriceUSDPerHour, HazardPerHour: n.HazardPerHour, Outbid: n.Outbid,
-		}})
+		r.Held = append(r.Held, allocate.Node{ID: n.ID, Age: d.Now.Sub(n.LaunchedAt), Offer: n.offer()})
 	}
 	for _, p := range d.pending {
 		r.Held = append(r.Held, allocate.Node{Offer: p.offer()})
 	}
 	return r
+}
+
+func (n Node) offer() allocate.Offer {
+	return allocate.Offer{
+		Offering: n.Offering, Region: n.Region, Zone: n.Zone, Type: n.Type, OnDemand: n.Kind == cloud.OnDemand,
+		PriceUSDPerHour: n.PriceUSDPerHour, HazardPerHour: n.HazardPerHour, Outbid: n.Outbid,
+	}
 }
 
 func (c Choice) offer() allocate.Offer {

@@ -32,7 +32,7 @@ func (d *decision) shrink() {
 		if !ok {
 			return
 		}
-		n := d.node(exit.ID)
+		n := d.byID[exit.ID]
 		reason := fmt.Sprintf("%d nodes are more than the %d desired", d.total(), d.Desired)
 		if n.Kind == cloud.OnDemand {
 			reason += fmt.Sprintf("; it is on-demand beyond the %d that there must be", r.OnDemand())
@@ -49,29 +49,40 @@ func (d *decision) shrink() {
 }
 
 // dispensable is the node that goes next: one that may take no work, as an operator has said; else the one that is best
-// given up. If that one is ready and needed, one that is still booting goes, unless it is worth waiting for.
+// given up. If that one is ready and needed, one that is still booting goes, unless it is worth waiting for, or may replace
+// one that is to be moved: forecasts swing, and what is launched at one look must not be ended at the next.
 func (d *decision) dispensable(r allocate.Request) (allocate.Exit, bool) {
-	closed := func(n allocate.Node) bool { return d.here(n) && d.node(n.ID).Up && !d.node(n.ID).Eligible }
+	closed := func(n allocate.Node) bool { return d.here(n) && d.byID[n.ID].Up && !d.byID[n.ID].Eligible }
 	if exit, ok := allocate.Worst(r, closed); ok {
 		return exit, true
 	}
 	exit, ok := allocate.Worst(r, d.here)
-	if !ok || !d.node(exit.ID).ready() || d.readyNodes() > d.Desired {
+	if !ok || d.readyNodes() > d.Desired {
 		return exit, ok
 	}
-	booting, ok := allocate.Worst(r, func(n allocate.Node) bool { return d.here(n) && !d.node(n.ID).ready() })
-	return booting, ok && !exit.Saves(booting)
+	if d.byID[exit.ID].ready() {
+		var booting allocate.Exit
+		if booting, ok = allocate.Worst(r, func(n allocate.Node) bool { return d.here(n) && !d.byID[n.ID].ready() }); !ok || exit.Saves(booting) {
+			return booting, false
+		}
+		exit = booting
+	}
+	return exit, d.byID[exit.ID].Joined || !d.moving()
+}
+
+// moving tells whether what is too much may be what was launched to replace nodes whose price may pass their maximum.
+func (d *decision) moving() bool {
+	return d.total()-d.Desired <= d.mostMoves() &&
+		slices.ContainsFunc(d.staying, func(n Node) bool { return n.ready() && n.offer().Unsteady() })
 }
 
 // here tells nodes that there are from those that are only being launched.
 func (d *decision) here(n allocate.Node) bool { return n.ID != "" }
 
-func (d *decision) node(id string) Node {
-	return d.staying[slices.IndexFunc(d.staying, func(n Node) bool { return n.ID == id })]
-}
-
 // moveShare is the share of a pool that is moved at once, but at least one node.
 const moveShare = 0.1
+
+func (d *decision) mostMoves() int { return max(1, int(moveShare*float64(d.Desired))) }
 
 // relocate launches replacements of nodes that are better moved, once nothing else is under way: of fallback on-demand
 // nodes when spot is back, and of spot nodes that are likely to be taken or outbid. The old node goes when the new one is
@@ -88,9 +99,8 @@ func (d *decision) relocate() {
 			candidates[i].Unusable = fmt.Sprintf("has been there for %v only, return_after is %v", up.Round(time.Second), d.ReturnAfter)
 		}
 	}
-	most := max(1, int(moveShare*float64(d.Desired)))
 	movable := func(n allocate.Node) bool { return n.OnDemand || d.Migrate }
-	for _, move := range allocate.Relocate(d.request(), candidates, most, movable) {
+	for _, move := range allocate.Relocate(d.request(), candidates, d.mostMoves(), movable) {
 		d.launch(move.To, "it replaces "+move.From.ID+": "+move.Reason)
 	}
 }

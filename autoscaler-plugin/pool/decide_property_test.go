@@ -41,7 +41,7 @@ func drawView(t *rapid.T) (Config, View) {
 	for i := range rapid.IntRange(0, 8).Draw(t, "nodes") {
 		o := rapid.SampledFrom(v.Choices).Draw(t, "of")
 		n := node(o.Offering, i)
-		for _, change := range []func(*Node){noticed, booting, downFor(time.Minute), downFor(time.Hour), risky, outbid, draining(0, time.Minute), draining(2, 2*time.Hour), cordoned, young} {
+		for _, change := range []func(*Node){noticed, booting, downFor(time.Minute), downFor(time.Hour), risky, outbid, maybeOutbid, draining(0, time.Minute), draining(2, 2*time.Hour), cordoned, young} {
 			if rapid.IntRange(0, 5).Draw(t, "change") == 0 {
 				change(&n)
 			}

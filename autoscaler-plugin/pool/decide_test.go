@@ -99,6 +99,8 @@ func risky(n *Node) { n.HazardPerHour = 2 }
 
 func outbid(n *Node) { n.Outbid = 0.5 }
 
+func maybeOutbid(n *Node) { n.Outbid = 0.3 }
+
 func many(o cloud.Offering, count int, change ...func(*Node)) []Node {
 	var nodes []Node
 	for i := range count {
@@ -335,6 +337,39 @@ func TestDecide(t *testing.T) {
 		"outbid: waits for its successor": {
 			2, []Node{node(od, 1), node(west, 1, outbid), node(east, 1, booting, young)}, all, nil, nil,
 		},
+		// The forecast has become better; what was launched for it is not ended before it works.
+		"outbid: maybe, waits for its successor": {
+			2, []Node{node(od, 1), node(west, 1, maybeOutbid), node(od, 2, booting, young)}, noSpot, nil, nil,
+		},
+		"outbid: maybe, its successor is too much after all": {
+			2, []Node{node(od, 1), node(west, 1, maybeOutbid), node(od, 2)}, noSpot, nil, []string{"drain od-1"},
+		},
+		"outbid: maybe, more is too much than moves": {
+			2,
+			[]Node{node(od, 1), node(west, 1, maybeOutbid), node(od, 2, booting, young), node(od, 3, booting, young)},
+			noSpot, nil,
+			[]string{"terminate od-2"},
+		},
+		"outbid: hardly, no successor": {
+			2,
+			[]Node{node(od, 1), node(west, 1, func(n *Node) { n.Outbid = 0.29 }), node(od, 2, booting, young)},
+			noSpot, nil,
+			[]string{"terminate od-2"},
+		},
+		"budget: the base comes back in the place of spot": {
+			2,
+			[]Node{node(west, 1), node(east, 1)},
+			all,
+			func(c *Config, _ *View) { c.BudgetUSDPerHour = 3.8 },
+			[]string{"launch od"},
+		},
+		"budget: a fallback that has used it up goes back to spot": {
+			2,
+			[]Node{node(od, 1), node(od, 2)},
+			all,
+			func(c *Config, _ *View) { c.BudgetUSDPerHour = 6 },
+			[]string{"launch west"},
+		},
 		"outbid: to on-demand": {2, []Node{node(od, 1), node(west, 1, outbid)}, noSpot, nil, []string{"launch od"}},
 		"over its share": {
 			3,
@@ -394,9 +429,24 @@ func TestMemory_backoff(t *testing.T) {
 	m, err := newMemory(testConfig())
 	must.NoError(t, err)
 	must.True(t, m.retryAt(c, "west").IsZero())
+	at := noon
 	for _, want := range []int{3, 6, 12, 24, 30, 30} {
-		m.fail("west", noon)
-		must.Eq(t, time.Duration(want)*time.Minute, m.retryAt(c, "west").Sub(noon))
+		for range 10 { // ten launches that were refused together
+			m.fail(c, "west", at)
+		}
+		must.Eq(t, time.Duration(want)*time.Minute, m.retryAt(c, "west").Sub(at))
+		at = m.retryAt(c, "west")
+	}
+
+	// A pause is never longer than the longest, also if the clock goes back.
+	choices, err := m.choices(c, nil, at)
+	must.NoError(t, err)
+	must.SliceEmpty(t, choices)
+	c.Offerings = []cloud.Offering{west}
+	for now, want := range map[time.Time]time.Time{at.Add(-30 * time.Minute): at, at.Add(-30*time.Minute - 1): {}} {
+		choices, err := m.choices(c, nil, now)
+		must.NoError(t, err)
+		must.Eq(t, want, choices[0].RetryAt)
 	}
 }
 

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -18,12 +19,16 @@ import (
 type hazards struct {
 	book    hazard.Book
 	horizon time.Duration
-	told    map[string]time.Duration // by instance, up to which age its life is in the book; done: to its end
-	full    map[string]bool          // offerings of which nothing can be had, as their provider said last
+	told    map[string]told // by instance
+	full    map[string]bool // offerings of which nothing can be had, as their provider said last
 }
 
-// toldWhole is the age in told of instances whose whole life is in the book.
-const toldWhole = time.Duration(math.MaxInt64)
+// told is what of an instance's life is in the book.
+type told struct {
+	to     time.Duration // up to which age
+	whole  bool          // to its end
+	listed time.Time     // when its provider listed it last
+}
 
 // tellEvery is the least part of a life that the book is told of while an instance lives.
 const tellEvery = 10 * time.Minute
@@ -43,7 +48,7 @@ func newHazards(c Config) (*hazards, error) {
 			return nil, fmt.Errorf("offering %q: %w", o.Name, err)
 		}
 	}
-	return &hazards{book: book, horizon: c.Horizon, told: map[string]time.Duration{}, full: map[string]bool{}}, nil
+	return &hazards{book: book, horizon: c.Horizon, told: map[string]told{}, full: map[string]bool{}}, nil
 }
 
 func keyOf(o cloud.Offering) market.Key {
@@ -64,7 +69,7 @@ func (h *hazards) mean(o cloud.Offering, age time.Duration, now time.Time) float
 func (h *hazards) lives(c Config, instances []cloud.Instance, now time.Time) error {
 	var events []hazard.Event
 	for _, i := range instances {
-		if i.Kind == cloud.Spot {
+		if i.Kind == cloud.Spot && !i.LaunchedAt.IsZero() { // else it has no age yet
 			events = append(events, h.life(c, i, now)...)
 		}
 	}
@@ -79,6 +84,7 @@ func (h *hazards) lives(c Config, instances []cloud.Instance, now time.Time) err
 		}
 		h.book = book
 	}
+	maps.DeleteFunc(h.told, func(_ string, t told) bool { return now.Sub(t.listed) > unlisted })
 	return nil
 }
 
@@ -92,16 +98,15 @@ func (h *hazards) life(c Config, i cloud.Instance, now time.Time) []hazard.Event
 	case i.State == cloud.Gone:
 		end = i.EndedAt
 	}
-	from, to := h.told[i.ID], max(0, end.Sub(i.LaunchedAt))
+	known, to := h.told[i.ID], max(0, end.Sub(i.LaunchedAt))
+	known.listed = now
 	over := interrupted || i.State == cloud.Gone
-	if from == toldWhole || !over && to-from < tellEvery {
+	if known.whole || !over && to-known.to < tellEvery {
+		h.told[i.ID] = known
 		return nil
 	}
-	from = min(from, to) // where the clock went back
-	h.told[i.ID] = to
-	if over {
-		h.told[i.ID] = toldWhole
-	}
+	from := min(known.to, to) // where the clock went back
+	h.told[i.ID] = told{to: to, whole: over, listed: now}
 	// A long life is told in parts that get longer, as the hazard falls ever more slowly.
 	var events []hazard.Event
 	for key := keyOf(offeringOf(c, i)); ; {

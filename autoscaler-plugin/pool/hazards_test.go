@@ -124,27 +124,27 @@ func TestHazards_refused(t *testing.T) {
 	must.Eq(t, 1, h.book.Records[0].Trouble)
 }
 
-func TestPrices(t *testing.T) {
-	p := prices{}
-	must.Eq(t, 0.8, p.now(west))
-	must.Eq(t, 0, p.outbid("west", 1, noon))
-	for n := range 48 { // every second hour the price doubles for an hour
-		p.see("west", 0.5+0.5*float64(n%2), noon.Add(time.Duration(n)*time.Hour))
+// A provider that lists an instance before it knows its launch, or not at all any more, spoils nothing, and memory is
+// given back.
+func TestMemory_unlisted(t *testing.T) {
+	c := hazardConfig()
+	m, err := newMemory(c)
+	must.NoError(t, err)
+	pending := cloud.Instance{ID: "1", Provider: "local", Offering: "west", Kind: cloud.Spot, Region: west.Region, Zone: west.Zone, State: cloud.Running}
+	lost := spotLife(2, west, 2*time.Hour, time.Hour, true)
+	see := func(now time.Time, instances ...cloud.Instance) {
+		_, err := m.view(c, 1, instances, nil, nomadView{known: true}, now)
+		must.NoError(t, err)
 	}
-	p.see("west", 1, noon.Add(47*time.Hour+time.Minute))
-	must.Len(t, 48, p["west"].Points, must.Sprint("the same price again is no news"))
-	must.Eq(t, 1, p.now(west))
-
-	now := noon.Add(46*time.Hour + time.Minute) // at 0.5
-	calm := prices{}
-	for n := range 47 {
-		calm.see("west", 0.5+0.5*float64(n%2), noon.Add(time.Duration(n)*time.Hour))
-	}
-	must.Greater(t, 0.4, calm.outbid("west", 0.9, now), must.Sprint("half of the changes double the price"))
-	must.Eq(t, 0, calm.outbid("west", 1.1, now))
-	must.Eq(t, 0, calm.outbid("west", 0, now), must.Sprint("no maximum"))
-	must.Eq(t, 1, p.outbid("west", 0.1, noon.Add(48*time.Hour)), must.Sprint("the price has been above always"))
-
-	p.see("west", 3, noon.Add(40*24*time.Hour))
-	must.Len(t, 2, p["west"].Points, must.Sprint("old prices are forgotten, but for the one that held"))
+	see(noon, pending, lost)
+	must.Eq(t, 1, m.hazards.book.Records[0].Interruptions)
+	must.Less(t, 2, m.hazards.book.Records[0].Expected)
+	must.MapLen(t, 1, m.hazards.told)
+	see(noon.Add(20*time.Hour), lost)
+	see(noon.Add(40 * time.Hour))
+	see(noon.Add(41*time.Hour), lost)
+	must.Eq(t, 1, m.hazards.book.Records[0].Interruptions, must.Sprint("listed again, told again"))
+	see(noon.Add(70 * time.Hour))
+	must.MapEmpty(t, m.hazards.told)
+	must.MapEmpty(t, m.counted)
 }

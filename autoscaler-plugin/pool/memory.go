@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"maps"
 	"time"
 
 	"nomad-spotter/autoscaler-plugin/cloud"
@@ -11,7 +12,7 @@ import (
 type memory struct {
 	offers  map[string]offerMemory
 	nodes   map[string]nodeMemory
-	counted map[string]bool // instances whose interruption has been held against their offering
+	counted map[string]time.Time // instances whose interruption has been held against their offering, and when last listed
 	prices  prices
 	hazards *hazards
 }
@@ -30,14 +31,20 @@ func newMemory(c Config) (*memory, error) {
 		return nil, err
 	}
 	return &memory{
-		offers: map[string]offerMemory{}, nodes: map[string]nodeMemory{}, counted: map[string]bool{}, prices: prices{}, hazards: h,
+		offers: map[string]offerMemory{}, nodes: map[string]nodeMemory{}, counted: map[string]time.Time{}, prices: prices{}, hazards: h,
 	}, nil
 }
 
-// fail holds a failure at a time against an offering.
-func (m *memory) fail(offering string, at time.Time) {
+// unlisted is how long an instance is remembered that its provider does not list any more.
+const unlisted = 24 * time.Hour
+
+// fail holds a failure at a time against an offering. Failures during its pause are the same one: several launches that
+// were refused together, or several instances that were taken together, make no longer pause than one.
+func (m *memory) fail(c Config, offering string, at time.Time) {
 	o := m.offers[offering]
-	o.failures++
+	if !at.Before(m.retryAt(c, offering)) {
+		o.failures++
+	}
 	if at.After(o.failedAt) {
 		o.failedAt = at
 	}
@@ -50,14 +57,16 @@ func (m *memory) fail(offering string, at time.Time) {
 func (m *memory) interruptions(c Config, instances []cloud.Instance, now time.Time) {
 	for _, i := range instances {
 		at, interrupted := interruptedAt(i)
-		if !interrupted || m.counted[i.ID] {
+		if !interrupted {
 			continue
 		}
-		m.counted[i.ID] = true
-		if now.Sub(at) < c.BackoffMax {
-			m.fail(i.Offering, at)
+		_, counted := m.counted[i.ID]
+		m.counted[i.ID] = now
+		if !counted && now.Sub(at) < c.BackoffMax {
+			m.fail(c, i.Offering, at)
 		}
 	}
+	maps.DeleteFunc(m.counted, func(_ string, listed time.Time) bool { return now.Sub(listed) > unlisted })
 }
 
 // interruptedAt is when an instance got its notice, or ended without anybody asking for that.
@@ -108,15 +117,14 @@ func (m *memory) view(
 // market takes up what the market did: prices, capacity, and the lives of instances.
 func (m *memory) market(c Config, instances []cloud.Instance, offers []cloud.Offer, now time.Time) error {
 	for _, offer := range offers {
-		if offer.PriceUSDPerHour > 0 {
-			m.prices.see(offer.Offering, offer.PriceUSDPerHour, now)
-		}
+		m.prices.see(offer.Offering, offer.PriceUSDPerHour, now)
 		if o, ok := findOffering(c, offer.Offering); ok {
 			if err := m.hazards.available(o, offer.Available, now); err != nil {
 				return err
 			}
 		}
 	}
+	m.prices.foresee(now)
 	return m.hazards.lives(c, instances, now)
 }
 
@@ -130,23 +138,26 @@ func (m *memory) choices(c Config, offers []cloud.Offer, now time.Time) ([]Choic
 	for _, o := range c.Offerings {
 		offer, spoken := known[o.Name]
 		o.PriceUSDPerHour = m.prices.now(o)
-		choice := Choice{Offering: o, Available: offer.Available || !spoken, RetryAt: m.retryAt(c, o.Name)}
+		choice := Choice{Offering: o, Available: offer.Available || !spoken}
+		if pause := m.retryAt(c, o.Name); pause.Sub(now) <= c.BackoffMax { // else the clock went back
+			choice.RetryAt = pause
+		}
 		bid, err := m.ask(c, o, now)
 		if err != nil {
 			return nil, err
 		}
 		choice.Bid, choice.BidReason, choice.Unwanted = bid.usdPerHour, bid.reason, bid.unwanted
+		choice.HazardPerHour = m.hazards.mean(o, 0, now)
+		choice.Outbid = m.prices.outbid(o.Name, choice.Bid)
 		om := m.offers[o.Name]
 		switch {
-		case !choice.usable(now):
+		case !choice.usable(now) || choice.offer().Unsteady():
 			om.upSince = time.Time{}
 		case om.upSince.IsZero():
 			om.upSince = now
 		}
 		m.offers[o.Name] = om
 		choice.UpSince = om.upSince
-		choice.HazardPerHour = m.hazards.mean(o, 0, now)
-		choice.Outbid = m.prices.outbid(o.Name, choice.Bid, now)
 		choices = append(choices, choice)
 	}
 	return choices, nil
@@ -168,7 +179,7 @@ func (m *memory) join(c Config, instances []cloud.Instance, nomad nomadView, now
 		}
 		if i.Kind == cloud.Spot {
 			n.PriceUSDPerHour = m.prices.now(cloud.Offering{Name: i.Offering, PriceUSDPerHour: i.PriceUSDPerHour})
-			n.Outbid = m.prices.outbid(i.Offering, i.MaxPriceUSDPerHour, now)
+			n.Outbid = m.prices.outbid(i.Offering, i.MaxPriceUSDPerHour)
 			n.HazardPerHour = m.hazards.mean(offeringOf(c, i), now.Sub(i.LaunchedAt), now)
 		}
 		nm := m.nodes[i.ID]
