@@ -23,6 +23,9 @@ const (
 	drift        = 1.2         // factor by which what was measured may change before a new plan is made
 	planPeriod   = time.Second // between two looks at what was measured
 	mostDoubled  = 6           // a task that never answers is asked after 64 intervals at last
+	clockSkew    = time.Minute // by which files may be ahead of the clock; what is more was written before it went back
+
+	longestMTBF = 100 * 365 * 24 * time.Hour // a schedule looks two months ahead: what is longer is the same
 )
 
 // pace is what was measured of a task's checkpoints.
@@ -111,7 +114,8 @@ func facts(c api.AgentConfig) api.CadenceConfig {
 
 // hazard is a Weibull distribution with the mean and the shape of the configuration: its mean is λ·Γ(1+1/k).
 func hazard(k api.CadenceConfig) cadence.Hazard {
-	return cadence.Weibull(k.HazardShape, time.Duration(float64(k.MTBF)/math.Gamma(1+1/k.HazardShape)))
+	mtbf := min(time.Duration(k.MTBF), longestMTBF)
+	return cadence.Weibull(k.HazardShape, time.Duration(float64(mtbf)/math.Gamma(1+1/k.HazardShape)))
 }
 
 // terms are what an interval is weighed by at the moment. The caller holds mu.
@@ -175,16 +179,17 @@ func (a *Agent) replan() {
 
 // asking tells whether the agent asks for checkpoints by itself at the moment. The caller holds mu.
 func (a *Agent) asking() bool {
-	return (a.conf.Interval.Auto || a.conf.Interval.Every > 0) && a.task != nil && !a.gone
+	return (a.conf.Interval.Auto || a.conf.Interval.Every > 0) && a.task != nil && !a.gone && !a.super
 }
 
-// last is when the task was last heard of or asked, from which an interval counts. The caller holds mu.
+// last is when the task was last heard of or asked, from which an interval counts. Times to come, from before the clock went
+// back, would hold up the next request until they are over. The caller holds mu.
 func (a *Agent) last() time.Time {
-	since := a.task.attached
-	if l := a.state.Last; l != nil && l.FinishedAt.After(since) {
+	since, end := a.task.attached, a.now().Add(clockSkew)
+	if l := a.state.Last; l != nil && l.FinishedAt.After(since) && l.FinishedAt.Before(end) {
 		since = l.FinishedAt
 	}
-	if r := a.state.Request; r != nil && r.At.After(since) {
+	if r := a.state.Request; r != nil && r.At.After(since) && r.At.Before(end) {
 		since = r.At
 	}
 	return since
@@ -195,12 +200,14 @@ func (a *Agent) interval(since time.Time) time.Duration {
 	if every := a.conf.Interval.Every; every > 0 {
 		return every
 	}
-	if a.plan == nil || a.plan.schedule == nil {
+	if a.plan == nil {
 		return 0
 	}
-	interval, worth := a.plan.schedule.Interval(a.age(since))
-	if !worth {
-		return 0
+	interval := a.plan.terms.Most // where no checkpoint is worth its time, by values that may be wrong; 0: none
+	if s := a.plan.schedule; s != nil {
+		if best, worth := s.Interval(a.age(since)); worth {
+			interval = best
+		}
 	}
 	return min(interval, math.MaxInt64>>(mostDoubled+1)) << a.state.Pace.Missed
 }
@@ -247,6 +254,8 @@ func (a *Agent) why(since time.Time) string {
 		return "The interval is fixed."
 	case p == nil:
 		return "The interval is being computed."
+	case p.schedule == nil && p.terms.Most > 0:
+		return fmt.Sprintf("The longest interval is used: %v.", p.err)
 	case p.schedule == nil:
 		return fmt.Sprintf("There is no interval: %v.", p.err)
 	}
@@ -265,6 +274,9 @@ func (a *Agent) why(since time.Time) string {
 		out += fmt.Sprintf("; %d times as long, since %d requests were left without an answer", 1<<n, n)
 	}
 	if _, worth := p.schedule.Interval(age); !worth {
+		if t.Most > 0 {
+			out += fmt.Sprintf("; still, none is more than %s after the one before", t.Most)
+		}
 		return "No checkpoint is worth its time: " + out + "."
 	}
 	return "This wastes the least: " + out + "."

@@ -66,10 +66,49 @@ func TestCadence_states(t *testing.T) {
 
 	a.conf.Interval = api.Interval{Every: time.Minute}
 	must.Eq(t, &api.Cadence{DueAt: now.Add(time.Minute), IntervalS: 60, Why: "The interval is fixed."}, a.cadence())
-	a.gone = true
+	a.super = true // a newer run has taken over: nothing of this one is stored
+	must.Nil(t, a.cadence())
+	_, due = a.due(now.Add(100 * time.Hour))
+	must.False(t, due)
+	a.super, a.gone = false, true
 	must.Nil(t, a.cadence())
 	a.gone, a.conf.Interval = false, api.Interval{}
 	must.Nil(t, a.cadence())
+}
+
+// Where no checkpoint is worth its time, or none can be computed, the longest interval holds; without one there is none.
+func TestCadence_longest(t *testing.T) {
+	for most, want := range map[time.Duration]float64{0: 0, 20 * time.Minute: 1200} {
+		a, now := paced(0, func(c *api.CadenceConfig) { c.MTBF, c.HazardShape, c.MaxInterval = api.Duration(time.Minute), 1, api.Duration(most) })
+		a.state.Pace.Stalls = []time.Duration{time.Hour}
+		a.replan()
+		must.Eq(t, want, a.cadence().IntervalS)
+		must.StrHasPrefix(t, "No checkpoint is worth its time: ", a.cadence().Why)
+		must.Eq(t, most > 0, strings.Contains(a.cadence().Why, "none is more than 20m0s after the one before"))
+		_, due := a.due(now.Add(time.Hour))
+		must.Eq(t, most > 0, due)
+
+		a.conf.Cadence.NoticeSuccess = 2 // such as only a fault of another program could make it
+		a.plan = nil
+		a.replan()
+		must.Eq(t, want, a.cadence().IntervalS)
+		must.StrContains(t, a.cadence().Why, "NoticeSuccess: 2")
+	}
+	ages, _ := paced(time.Hour, func(c *api.CadenceConfig) { c.MTBF, c.HazardShape = math.MaxInt64, 1 })
+	must.Greater(t, 24*time.Hour.Seconds(), ages.cadence().IntervalS)
+}
+
+// A clock that has gone back by days does not hold up the next checkpoint until it has caught up.
+func TestCadence_clockWentBack(t *testing.T) {
+	a, now := paced(time.Hour, nil)
+	usual := time.Duration(a.cadence().IntervalS * float64(time.Second))
+	a.state.Last = &api.Checkpoint{FinishedAt: now.Add(48 * time.Hour)}
+	a.state.Request = &request{Request: api.Request{ID: 1, At: now.Add(47 * time.Hour)}, Closed: true}
+	must.Eq(t, now.Add(usual).Round(time.Second), a.cadence().DueAt.Round(time.Second))
+	_, due := a.due(now.Add(usual + time.Second))
+	must.True(t, due)
+	a.state.Last.FinishedAt = now.Add(clockSkew - 1) // a file server's clock
+	must.True(t, a.cadence().DueAt.After(now.Add(usual)))
 }
 
 // What the agent measures: the quickest of the last answers, and whether there was one.
