@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -59,7 +60,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		root.AddCommand(c())
 	}
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := interruptible(ctx, root.ExecuteContext)
 	var usage usageError
 	switch {
 	case err == nil:
@@ -71,6 +72,29 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	}
 	complain(stderr, err)
 	return exitFailed
+}
+
+// grace is how long a command that is interrupted has to clean up.
+const grace = 300 * time.Millisecond
+
+// interruptible runs f until it is done or the context ends, even where f does not look at it: what is computed can be
+// dropped, and files are written whole or not at all. The process must end soon after, since f may go on.
+func interruptible(ctx context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		if err == nil || !errors.Is(err, ctx.Err()) {
+			return err
+		}
+	case <-time.After(grace):
+	}
+	return errors.New("interrupted")
 }
 
 // complain prints an error, each of its lines with the program's name.

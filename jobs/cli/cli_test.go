@@ -76,6 +76,22 @@ func TestMain_writeFails(t *testing.T) {
 	must.Eq(t, exitFailed, Main(t.Context(), "1.2.3", []string{"cost", "--json"}, broken{}, io.Discard))
 }
 
+// A command that is interrupted ends at once, even one that does not look at its context; one that is done is done.
+func TestInterruptible(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	release := make(chan struct{})
+	defer close(release)
+	err := interruptible(ctx, func(context.Context) error {
+		<-release
+		return nil
+	})
+	must.EqError(t, err, "interrupted")
+	must.EqError(t, interruptible(ctx, func(ctx context.Context) error { return ctx.Err() }), "interrupted")
+	must.EqError(t, interruptible(ctx, func(context.Context) error { return errPipe }), "the pipe is closed")
+	must.NoError(t, interruptible(ctx, func(context.Context) error { return nil }))
+}
+
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errPipe }
