@@ -79,7 +79,9 @@ func TestCadence_states(t *testing.T) {
 // Where no checkpoint is worth its time, or none can be computed, the longest interval holds; without one there is none.
 func TestCadence_longest(t *testing.T) {
 	for most, want := range map[time.Duration]float64{0: 0, 20 * time.Minute: 1200} {
-		a, now := paced(0, func(c *api.CadenceConfig) { c.MTBF, c.HazardShape, c.MaxInterval = api.Duration(time.Minute), 1, api.Duration(most) })
+		a, now := paced(0, func(c *api.CadenceConfig) {
+			c.MTBF, c.HazardShape, c.MaxInterval = api.Duration(time.Minute), 1, api.Duration(most)
+		})
 		a.state.Pace.Stalls = []time.Duration{time.Hour}
 		a.replan()
 		must.Eq(t, want, a.cadence().IntervalS)
