@@ -53,7 +53,7 @@ func (f *experimentFlags) load() (simulate.Experiment, [][]bool, error) {
 		return e, nil, usageError{fmt.Errorf("--%w", err)}
 	}
 	recordings, err := findRecordings(f.traces)
-	if err != nil {
+	if err = errors.Join(err, checkTwice(recordings)); err != nil {
 		return e, nil, err
 	}
 	if _, err := checkTraces(recordings, polarity); err != nil {
@@ -78,6 +78,24 @@ func (f *experimentFlags) load() (simulate.Experiment, [][]bool, error) {
 	return e, simulate.Aligned(zones), errors.Join(faults...)
 }
 
+// checkTwice refuses recordings that are given more than once: they would count double, or stand for two zones.
+func checkTwice(recordings []recording) error {
+	var faults []error
+	for i, r := range recordings {
+		a, err := os.Stat(r.path)
+		if err != nil {
+			continue // reading it will tell
+		}
+		for _, other := range recordings[:i] {
+			if b, err := os.Stat(other.path); err == nil && os.SameFile(a, b) {
+				faults = append(faults, fmt.Errorf("--traces: %s is the same file as %s; give it once", r.path, other.path))
+				break
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
 func cantBeLateCommand() *cobra.Command {
 	var f experimentFlags
 	var slices string
@@ -93,6 +111,9 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
   spotter simulate cant-be-late --traces recordings/ --slices recordings/slices.json --deadline 60h --changeover 0.2h --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if slices == "" {
+				return usageError{errors.New("--slices is missing; give the file of starts")}
+			}
 			e, zones, err := f.load()
 			if err != nil {
 				return err
@@ -129,9 +150,6 @@ func inHours(h ...int) []time.Duration {
 
 // readSlices reads the starts of an experiment, in ticks of the traces.
 func readSlices(file string, tick time.Duration) ([]int, error) {
-	if file == "" {
-		return nil, usageError{errors.New("--slices is missing; give the file of starts")}
-	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--slices: %w", err)
@@ -144,6 +162,9 @@ func readSlices(file string, tick time.Duration) ([]int, error) {
 		return nil, fmt.Errorf(`--slices: %s: %w; it must be JSON like {"gap_seconds":600,"starts":[0,5]}`, file, err)
 	}
 	var faults []error
+	if n := len(s.Starts); n > maxRuns {
+		faults = append(faults, fmt.Errorf("--slices: %s: starts: %d are more than %d; give fewer", file, n, maxRuns))
+	}
 	if len(s.Starts) == 0 {
 		faults = append(faults, fmt.Errorf("--slices: %s: starts: empty; give at least one tick", file))
 	}

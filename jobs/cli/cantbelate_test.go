@@ -84,6 +84,8 @@ func TestCantBeLate(t *testing.T) {
 		{[]string{"--traces", dir, "--slices", slices, "--task", "8h", "--deadline", "8h"}, exitFailed, "the earliest is 8h10m0s"},
 		{[]string{"--traces", dir, "--slices", slices, "--task", "8h", "--deadline", "50h"}, exitFailed, "deadline: 50h0m0s from tick 50 on takes 300 ticks, but the traces have 300"},
 		{[]string{"--traces", dir, "--slices", filepath.Join(dir, "none.json")}, exitFailed, "--slices: open"},
+		{[]string{"--traces", dir, "--slices", slices, "--task", "2000000h", "--changeover", "2000000h"}, exitFailed, "task: 2000000h0m0s does not fit"},
+		{[]string{"--traces", dir, "--slices", slices, "--price-ratio", "Inf"}, exitFailed, "price ratio: +Inf is outside"},
 	} {
 		code, _, faults := call(t, append([]string{"simulate", "cant-be-late"}, c.args...)...)
 		must.Eq(t, c.code, code)
@@ -131,8 +133,14 @@ func TestMultiZone(t *testing.T) {
 	must.StrContains(t, text, "of optimal")
 	code, _, faults = call(t, "simulate", "multi-zone", "--traces", dir, "--starts", "0")
 	must.Eq(t, exitUsage, code)
-	must.StrContains(t, faults, "--starts: 0 is not above 0")
-	code, _, faults = call(t, "simulate", "multi-zone", "--traces", dir, "--deadline", "100h")
+	must.StrContains(t, faults, "--starts: 0 is outside 1 to 100000")
+	code, _, faults = call(t, "simulate", "multi-zone", "--traces", dir, "--starts", "1000000000")
+	must.Eq(t, exitUsage, code)
+	must.StrContains(t, faults, "--starts: 1000000000 is outside 1 to 100000")
+	code, _, faults = call(t, "simulate", "multi-zone", "--traces", dir, "--deadline", "36h,100h")
 	must.Eq(t, exitFailed, code)
-	must.StrContains(t, faults, "does not fit the traces, which last 50h0m0s")
+	must.StrContains(t, faults, "--deadline: 100h0m0s does not fit the traces, which last 50h0m0s")
+	code, _, faults = call(t, "simulate", "multi-zone", "--traces", dir, "--traces", filepath.Join(dir, "us-west-2a_v100_1.json"))
+	must.Eq(t, exitFailed, code)
+	must.StrContains(t, faults, "is the same file as")
 }

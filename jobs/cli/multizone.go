@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,18 +32,18 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
 		Example: "  spotter simulate multi-zone --traces recordings/ --task 24h --deadline 36h,48h --changeover 0.05h,0.2h --starts 100 --seed 1",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if starts < 1 || starts > maxRuns {
+				return usageError{fmt.Errorf("--starts: %d is outside 1 to %d", starts, maxRuns)}
+			}
 			e, zones, err := f.load()
 			if err != nil {
 				return err
 			}
-			if starts < 1 {
-				return usageError{fmt.Errorf("--starts: %d is not above 0", starts)}
-			}
 			e.Prior = allocate.Prior2022 // not of the recording with several zones of one type
 			possible := e.Feasible(len(zones[0]))
 			if possible == 0 {
-				return errors.Join(e.Validate(len(zones[0])), fmt.Errorf("--deadline: the longest does not fit the traces, which last %v; give longer ones",
-					time.Duration(len(zones[0]))*e.Tick))
+				return errors.Join(e.Validate(len(zones[0])), fmt.Errorf("--deadline: %v does not fit the traces, which last %v; "+
+					"give an earlier deadline or longer traces", slices.Max(e.Deadlines), time.Duration(len(zones[0]))*e.Tick))
 			}
 			random := rand.New(rand.NewPCG(seed, 0))
 			for range starts {
