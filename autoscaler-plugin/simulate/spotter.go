@@ -154,6 +154,7 @@ type pick struct {
 type spotter struct {
 	p      *Spotter
 	forced bool
+	late   map[int]bool // replicas that on-demand would not bring to the deadline any more; nil: none ever was
 }
 
 // Place implements Placer.
@@ -169,6 +170,12 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 		}
 	}
 	slack, review := s.Slack(m, 0)
+	if s.Job.Replicas > 1 && d.standAside(s, slack < 0) {
+		return Placement{
+			Offering: keepSpot(s, m), Watch: true,
+			Reason:   "the deadline is out of reach for this replica; it keeps out of the way of one that can meet it",
+		}
+	}
 	if s.Offering == Nowhere && review > 0 {
 		// Spot that would be left before it works is not worth a start.
 		slack -= s.Job.Changeover
@@ -188,6 +195,28 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 	}
 	best := d.p.best(s, m)
 	return Placement{Offering: best.offering, Watch: true, Review: review, Reason: best.reason}
+}
+
+// standAside notes whether a replica is too late for on-demand, and reports whether another one of the job is not: that one
+// must find its place on demand free when it needs it.
+func (d *spotter) standAside(s *State, late bool) bool {
+	if late && d.late == nil {
+		d.late = map[int]bool{}
+	}
+	if late {
+		d.late[s.Replica] = true
+	} else {
+		delete(d.late, s.Replica)
+	}
+	return late && len(d.late) < s.Job.Replicas
+}
+
+// keepSpot is the spot that a replica runs on; Nowhere if it does not.
+func keepSpot(s *State, m *Market) int {
+	if s.Offering != Nowhere && m.Offerings[s.Offering].Kind == cost.Spot {
+		return s.Offering
+	}
+	return Nowhere
 }
 
 // stay leaves a replica where it runs, unless a move pays.
@@ -259,7 +288,7 @@ func (p *Spotter) best(s *State, m *Market) pick {
 	}
 	request, candidates := p.request(s, m)
 	plan := allocate.Mix(request, candidates)
-	result := pick{version: p.version, offering: Nowhere, reason: "nothing can be had; " + plan.Why}
+	result := pick{version: p.version, offering: Nowhere, reason: "nothing can be had"}
 	for _, c := range plan.Picks {
 		i := m.index(c.Offering)
 		if m.Offerings[i].Kind == cost.OnDemand && m.Cheapest(cost.Spot, s) == Nowhere {

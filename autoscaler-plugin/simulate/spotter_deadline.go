@@ -149,7 +149,7 @@ func (d *spotter) byDeadline(plan *deadlinePlan, s *State, m *Market, slack, rev
 	if review > 0 {
 		next = min(next, review)
 	}
-	p := Placement{Watch: true, Review: next, Reason: c.Reason()}
+	p := Placement{Watch: true, Review: next, Reason: inMoney(c, plan.Tick, s.Job.ranks()).Reason() + " $"}
 	switch c.On {
 	case allocate.OnDemand:
 		p.Offering = s.Offering
@@ -165,6 +165,13 @@ func (d *spotter) byDeadline(plan *deadlinePlan, s *State, m *Market, slack, rev
 		}
 	}
 	return p
+}
+
+// inMoney is a choice with its costs in $ for all ranks, of those in $/h of one node times ticks.
+func inMoney(c allocate.Choice, tick time.Duration, ranks int) allocate.Choice {
+	hours := tick.Hours() * float64(ranks)
+	c.Wait, c.Spot, c.OnDemand = c.Wait*hours, c.Spot*hours, c.OnDemand*hours
+	return c
 }
 
 // entry is the time to spare that a start on spot takes: changeover, and what could be lost before the first checkpoints.

@@ -53,6 +53,31 @@ func TestSpotter_deadlines(t *testing.T) {
 	}
 }
 
+// TestSpotter_replicas: replicas that share one place on demand do not take it from each other, so that one of them always
+// meets the deadline.
+func TestSpotter_replicas(t *testing.T) {
+	offerings := pool(3)
+	for _, slack := range []time.Duration{time.Hour, 2 * time.Hour, 8 * time.Hour} {
+		spec := model()
+		spec.Work = 10 * time.Hour
+		spec.Deadline = spec.Work + spec.Changeover + slack
+		spec.Replicas, spec.Apart = 2, ByZone
+		for seed := range uint64(6) {
+			feed, err := market.NewCapacity(seed, 30*24*time.Hour, Likely(offerings, make([]time.Duration, 4)))
+			must.NoError(t, err)
+			var jobs JobList
+			for i := range 30 {
+				jobs = append(jobs, Job{Spec: spec, ID: i, Arrive: time.Duration(i) * 20 * time.Hour})
+			}
+			c := Config{Offerings: offerings, Market: feed, Jobs: &jobs, Seed: seed}
+			NewSpotter().Install(&c)
+			r, err := Run(c)
+			must.NoError(t, err)
+			must.Eq(t, 0, r.Late, must.Sprintf("slack %v, seed %d", slack, seed))
+		}
+	}
+}
+
 // TestSpotter_learns: a zone that was lost again and again while it was used is left alone, although it has been up for
 // longer when jobs arrive than the other one, at the same price.
 func TestSpotter_learns(t *testing.T) {
