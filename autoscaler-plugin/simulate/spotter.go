@@ -173,7 +173,7 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 	if s.Job.Replicas > 1 && d.standAside(s, slack < 0) {
 		return Placement{
 			Offering: keepSpot(s, m), Watch: true,
-			Reason:   "the deadline is out of reach for this replica; it keeps out of the way of one that can meet it",
+			Reason: "the deadline is out of reach for this replica; it keeps out of the way of one that can meet it",
 		}
 	}
 	if s.Offering == Nowhere && review > 0 {
