@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -83,6 +84,10 @@ func Backtest(series []market.Series, onDemand func(market.Key, time.Time) float
 			add("moving", part)
 		}
 	})
+	if len(scores) == 0 {
+		return Report{}, errors.New("back-test: the record is too short to judge a forecast: a horizon must pass before one is made " +
+			"and once more before it is judged; give a longer record or shorter horizons")
+	}
 	r := Report{Groups: []Score{}, Overall: []Score{}}
 	for _, s := range scores {
 		s.finish()

@@ -162,6 +162,8 @@ func TestPanelRefuses(t *testing.T) {
 	}
 	_, err := Backtest(series, func(market.Key, time.Time) float64 { return 0 }, []time.Duration{time.Hour})
 	must.ErrorContains(t, err, "on-demand price of a/t is 0")
+	_, err = Backtest(stepwise(4, 2, 2), unit, []time.Duration{40 * time.Hour}) // of 45
+	must.ErrorContains(t, err, "the record is too short to judge a forecast")
 }
 
 func TestGapsAreNoMoves(t *testing.T) {

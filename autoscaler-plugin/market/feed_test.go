@@ -152,6 +152,9 @@ func TestMatch(t *testing.T) {
 	for _, want := range []string{"us-east-1d/v100_1", "eu-west-1a/", "recordings of us-west-2a/v100_1, us-east-1c/v100_1"} {
 		must.ErrorContains(t, err, want)
 	}
+	_, err = Match([]Key{{Region: "us-east-1", Zone: "us-east-1c", Type: "p3.2xlarge"}}, []Key{a, b})
+	must.ErrorContains(t, err, "us-east-1c/p3.2xlarge (us-east-1) has no recording")
+	must.ErrorContains(t, err, "there are recordings of us-east-1c/v100_1; add")
 	_, err = TraceKey("aws", "slices.json")
 	must.ErrorContains(t, err, "ZONE_TYPE.json")
 	var ask *PolarityError

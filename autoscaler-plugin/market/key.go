@@ -44,25 +44,42 @@ func TraceKey(provider, name string) (Key, error) {
 }
 
 // Match finds the place of each wanted offering among those at hand. Fields that are empty on either side match anything.
-// The error names every wanted offering that is missing, and what there is.
+// The error names every wanted offering that is missing, and what there is: of their zones, if there is anything.
 func Match(want, have []Key) ([]int, error) {
 	var f faults
 	found := make([]int, len(want))
+	var near []string
 	for i, w := range want {
 		found[i] = slices.IndexFunc(have, w.matches)
-		if found[i] < 0 {
-			f.add("%s (%s %s) has no recording", w, w.Provider, w.Region)
+		if found[i] >= 0 {
+			continue
+		}
+		f.add("%s (%s) has no recording", w, strings.TrimSpace(w.Provider+" "+w.Region))
+		w.Type = ""
+		for _, h := range have {
+			if w.Zone != "" && w.matches(h) {
+				near = append(near, h.String())
+			}
 		}
 	}
 	if len(f.told) > 0 {
-		names := make([]string, len(have))
-		for i, h := range have {
-			names[i] = h.String()
+		if len(near) == 0 {
+			for _, h := range have {
+				near = append(near, h.String())
+			}
 		}
-		f.add("there are recordings of %s; add the missing ones, or take their offerings out of the pool",
-			strings.Join(names, ", "))
+		f.add("there are recordings of %s; add the missing ones, or take their offerings out of the pool", listed(near))
 	}
 	return found, f.err("match offerings to recordings")
+}
+
+// listed names the first of many.
+func listed(names []string) string {
+	const most = 20
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 func (k Key) matches(other Key) bool {

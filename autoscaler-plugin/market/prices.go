@@ -3,6 +3,7 @@ package market
 import (
 	"bufio"
 	"cmp"
+	"compress/flate"
 	"compress/gzip"
 	"encoding/csv"
 	"encoding/json"
@@ -31,6 +32,12 @@ var linux = []string{"", "Linux/UNIX", "Linux/UNIX (Amazon VPC)"}
 // prices are rounded differently.
 const sameRelative = 1e-9
 
+// mostPrice is far above what any instance costs, so that a price beyond it is in another unit.
+const mostPrice = 1e6 // $/h
+
+// damaged is the next step where a compressed file does not end as it should.
+const damaged = "the file is cut off or damaged; get it again"
+
 // row is one price of a file.
 type row struct {
 	where    string
@@ -56,16 +63,19 @@ type table struct {
 //     prices of GCP. A series that is absent from a snapshot has a gap there.
 //
 // Each offering's rows must be ordered by time, oldest or newest first. Rows that repeat another are left out and counted;
-// every other fault is reported with its line or index: prices that are not a number or below 0, stamps that cannot be
+// every other fault is reported with its line or index: prices that are not a number, not above 0 or beyond what
+// instances cost, stamps that cannot be
 // read, unordered, or doubled with different prices, offerings without a name. Every row stays a point, also where the
 // price did not change. The record ends with its last stamp, which counts as a second long, or a day for snapshots.
 func ReadPrices(r io.Reader) (Prices, error) {
 	const what = "read prices"
 	b := bufio.NewReader(r)
-	if magic, _ := b.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+	magic, _ := b.Peek(2)
+	compressed := len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b
+	if compressed {
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			return Prices{}, fmt.Errorf("%s: gzip: %w", what, err)
+			return Prices{}, fmt.Errorf("%s: gzip: %w; %s", what, err, damaged)
 		}
 		b = bufio.NewReader(z)
 	}
@@ -80,6 +90,10 @@ func ReadPrices(r io.Reader) (Prices, error) {
 		err = t.readJSON(b)
 	default:
 		err = t.readCSV(b)
+	}
+	var corrupt flate.CorruptInputError
+	if compressed && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt)) {
+		return Prices{}, fmt.Errorf("%s: gzip: %w; %s", what, err, damaged) // the rows may be faulty for that alone
 	}
 	if err != nil {
 		return Prices{}, errors.Join(fmt.Errorf("%s: %w", what, err), t.faults.err(what))
@@ -231,8 +245,10 @@ func (t *table) price(where, s string) float64 {
 	switch {
 	case err != nil || math.IsNaN(v) || math.IsInf(v, 0):
 		t.faults.add("%s: price %q is no number; leave the row out where the price is not known", where, s)
-	case v < 0:
-		t.faults.add("%s: price %v is below 0; give $/h of one instance", where, v)
+	case v <= 0:
+		t.faults.add("%s: price %v is not above 0; give $/h of one instance, or leave the row out", where, v)
+	case v > mostPrice:
+		t.faults.add("%s: price %v is above %v; give $/h of one instance", where, v, float64(mostPrice))
 	}
 	return v
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +107,10 @@ func TestReadPrices_faults(t *testing.T) {
 		"other os":  {strings.ReplaceAll(historyCSV, "Linux/UNIX", "Windows"), []string{"no prices for Linux, and 4"}},
 		"not pages": {`{"a":1}`, []string{"SpotPriceHistory: missing"}},
 		"cut json":  {historyJSON[:200], []string{"byte ", "unexpected EOF"}},
+		"unit": {
+			head + "2026-01-02T03:04:05Z,us-west-2a,p3.2xlarge,0\n2026-01-03T03:04:05Z,us-west-2a,p3.2xlarge,1e308\n",
+			[]string{"line 2: price 0 is not above 0; give $/h", "line 3: price 1e+308 is above 1e+06; give $/h"},
+		},
 		"all together": {
 			head + "2026-01-02T03:04:05Z,us-west-2a,p3.2xlarge,-1\n" +
 				"yesterday,us-west-2a,p3.2xlarge,1\n" +
@@ -136,6 +141,37 @@ func TestReadPrices_faults(t *testing.T) {
 	}
 	_, err := ReadPrices(strings.NewReader(head + strings.Repeat("x,,,\n", 1000)))
 	must.StrContains(t, err.Error(), "and 3980 more faults")
+}
+
+// A compressed file that is cut off or damaged is told as that, and not by what its rows look like.
+func TestReadPrices_damaged(t *testing.T) {
+	var file bytes.Buffer
+	z := gzip.NewWriter(&file)
+	_, err := io.WriteString(z, "timestamp,zone,instance_type,price_usd_per_hour\n")
+	must.NoError(t, err)
+	random := rand.New(rand.NewPCG(1, 1))
+	for i := range 2000 {
+		at := time.Unix(int64(i)*3600, 0).UTC().Format(time.RFC3339)
+		_, err = fmt.Fprintf(z, "%s,us-west-2a,p3.2xlarge,%v\n", at, 1+random.Float64())
+		must.NoError(t, err)
+	}
+	must.NoError(t, z.Close())
+	whole := file.Bytes()
+	_, err = ReadPrices(bytes.NewReader(whole))
+	must.NoError(t, err)
+	flipped := bytes.Clone(whole)
+	for i := len(flipped) / 2; i < len(flipped)/2+20; i++ {
+		flipped[i] ^= 0xff
+	}
+	checksum := bytes.Clone(whole)
+	checksum[len(checksum)-8] ^= 0xff
+	for name, data := range map[string][]byte{
+		"cut": whole[:len(whole)/2], "header only": whole[:4], "flipped": flipped, "checksum": checksum,
+	} {
+		_, err := ReadPrices(bytes.NewReader(data))
+		must.ErrorContains(t, err, "the file is cut off or damaged; get it again", must.Sprint(name))
+		must.Eq(t, 1, len(strings.Split(err.Error(), "\n")), must.Sprint(name, err))
+	}
 }
 
 // print writes prices as ReadPrices reads them; gaps are rows that are left out.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -167,7 +168,7 @@ func (t *TraceReader) value() (up, ok bool) {
 	case token == nil:
 		t.faults.add("data[%d]: null is a gap: cut the trace there", at)
 	case !number:
-		t.faults.add("data[%d]: %v is neither 0 (not available) nor 1 (available)", at, token)
+		t.faults.add("data[%d]: %s is neither 0 (not available) nor 1 (available)", at, written(token))
 		if d, open := token.(json.Delim); open && (d == '[' || d == '{') {
 			t.faults.add("data: holds lists; give one trace a file")
 			return false, false
@@ -277,9 +278,20 @@ func (t *TraceReader) field(path string) error {
 func (t *TraceReader) open(want json.Delim) error {
 	token, err := t.dec.Token()
 	if err == nil && token != want {
-		err = fmt.Errorf("%v where %v is expected", token, want)
+		err = fmt.Errorf("%s where %v is expected", written(token), want)
 	}
 	return err
+}
+
+// written is a token as it stands in a file.
+func written(token json.Token) string {
+	switch v := token.(type) {
+	case nil:
+		return "null"
+	case string:
+		return strconv.Quote(v)
+	}
+	return fmt.Sprint(token)
 }
 
 // skip passes over one value, however long.
@@ -302,8 +314,8 @@ func (t *TraceReader) skip() error {
 }
 
 func (t *TraceReader) where(err error) string {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Sprintf("byte %d: %v: the file is empty or cut off; get it again", t.dec.InputOffset(), io.ErrUnexpectedEOF)
 	}
 	return fmt.Sprintf("byte %d: %v", t.dec.InputOffset(), err)
 }

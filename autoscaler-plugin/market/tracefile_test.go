@@ -39,13 +39,15 @@ func TestOpenTrace_faults(t *testing.T) {
 	}{
 		"gaps and counts": {
 			`{"metadata":{"gap_seconds":1},"data":[1,null,16,-1,"x",0]}`,
-			[]string{"data[1]: null is a gap", "data[2]: 16 is neither", "data[3]: -1", "data[4]: x"},
+			[]string{"data[1]: null is a gap", "data[2]: 16 is neither", "data[3]: -1", `data[4]: "x" is neither`},
 		},
 		"nan": {
 			`{"metadata":{"gap_seconds":1},"data":[1,NaN,0]}`,
 			[]string{"data[1]: byte", "NaN and empty values are gaps"},
 		},
-		"cut":        {`{"metadata":{"gap_seconds":1},"data":[1,1`, []string{"unexpected EOF"}},
+		"cut":        {`{"metadata":{"gap_seconds":1},"data":[1,1`, []string{"unexpected EOF: the file is empty or cut off; get it again"}},
+		"empty":      {``, []string{"the file is empty or cut off"}},
+		"null":       {`null`, []string{"null where { is expected"}},
 		"two traces": {`{"metadata":{"gap_seconds":1},"data":[1]}{}`, []string{"something follows"}},
 		"lists":      {`{"metadata":{"gap_seconds":1},"data":[[1,0],[1,1]]}`, []string{"give one trace a file"}},
 		"data twice": {`{"metadata":{"gap_seconds":1},"data":[1],"data":[0]}`, []string{"data: given twice"}},
