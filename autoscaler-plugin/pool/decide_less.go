@@ -87,9 +87,10 @@ func (d *decision) mostMoves() int { return max(1, int(moveShare*float64(d.Desir
 // relocate launches replacements of nodes that are better moved, once nothing else is under way: of fallback on-demand
 // nodes when spot is back, and of spot nodes that are likely to be taken or outbid. The old node goes when the new one is
 // ready: then there is one too many. Spot replaces nothing before it has been there long enough.
+//
+// Nodes whose price may pass their maximum do not wait for other nodes to be drained, which may take longer than they have.
 func (d *decision) relocate() {
-	quiet := d.total() == d.Desired && d.readyNodes() == d.Desired && len(d.pending) == 0 && len(d.draining) == 0
-	if !quiet {
+	if d.total() != d.Desired || d.readyNodes() != d.Desired || len(d.pending) > 0 {
 		return
 	}
 	candidates := d.candidates()
@@ -99,7 +100,7 @@ func (d *decision) relocate() {
 			candidates[i].Unusable = fmt.Sprintf("has been there for %v only, return_after is %v", up.Round(time.Second), d.ReturnAfter)
 		}
 	}
-	movable := func(n allocate.Node) bool { return n.OnDemand || d.Migrate }
+	movable := func(n allocate.Node) bool { return (n.OnDemand || d.Migrate) && (len(d.draining) == 0 || n.Unsteady()) }
 	for _, move := range allocate.Relocate(d.request(), candidates, d.mostMoves(), movable) {
 		d.launch(move.To, "it replaces "+move.From.ID+": "+move.Reason)
 	}

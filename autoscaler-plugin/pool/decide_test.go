@@ -334,6 +334,9 @@ func TestDecide(t *testing.T) {
 			2, []Node{node(od, 1), node(west, 1, risky), node(east, 1, young)}, losing, nil, []string{"drain west-1"},
 		},
 		"outbid: moved before": {2, []Node{node(od, 1), node(west, 1, outbid)}, all, nil, []string{"launch west"}},
+		"outbid: moved while another drains": {
+			2, []Node{node(od, 1), node(west, 1, outbid), node(east, 1, draining(1, time.Minute))}, all, nil, []string{"launch west"},
+		},
 		"outbid: waits for its successor": {
 			2, []Node{node(od, 1), node(west, 1, outbid), node(east, 1, booting, young)}, all, nil, nil,
 		},

@@ -152,3 +152,15 @@ func TestPrices_modelMoves(t *testing.T) {
 		must.Eq(t, urgent, strings.Contains(actions[0].Reason, "its price passes its maximum within the hour"), must.Sprint(actions))
 	}
 }
+
+// Nothing is moved to where the price may pass the maximum soon, and not at once when that is over.
+func TestPrices_return(t *testing.T) {
+	c := bidConfig()
+	swings := func(hour int) float64 { return 0.9 * math.Pow(2, float64(hour%2)) } // 0.9 and 1.8, and the maximum is 1.5
+	v := watch(t, c, nil, series(49, swings)...)
+	must.Greater(t, 0.4, v.Choices[0].Outbid)
+	must.True(t, v.Choices[0].usable(noon))
+	must.True(t, v.Choices[0].UpSince.IsZero())
+	calm := watch(t, c, nil, series(49, func(int) float64 { return 0.9 })...)
+	must.Eq(t, noon.Add(-48*time.Hour), calm.Choices[0].UpSince)
+}
