@@ -53,6 +53,9 @@ Exit codes: 0 the policy is written, 1 it is not, 2 wrong usage.`,
 			if err := t.validate(); err != nil {
 				return usageError{err}
 			}
+			if err := checkOutput("--out", out); err != nil { // told before minutes of learning, not after
+				return err
+			}
 			policy, err := TrainBids(cmd.Context(), t, cmd.ErrOrStderr())
 			if err != nil {
 				return err

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -174,42 +173,49 @@ func readSlices(file string, tick time.Duration) ([]int, error) {
 	return s.Starts, errors.Join(faults...)
 }
 
-// runCantBeLate runs the experiment in each zone by itself, as many parts at once as there are processors.
+// runCantBeLate runs the experiment in each zone by itself, as many parts at once as there are processors. What the parts
+// come to is added up in one order, so that the same input gives the same output.
 func runCantBeLate(ctx context.Context, e simulate.Experiment, zones [][]bool, stderr io.Writer) ([]simulate.Cell, error) {
+	type result struct {
+		greedy, uniform []simulate.Score
+		own             [][]simulate.Score // by changeover
+		optimal         [][]simulate.Score // by start
+	}
+	results := make([]result, len(zones))
+	crew := newCrew(ctx, len(zones)*(1+len(e.Changeovers)+len(e.Starts)), stderr)
+	for z := range zones {
+		zone, r := zones[z:z+1], &results[z]
+		r.own, r.optimal = make([][]simulate.Score, len(e.Changeovers)), make([][]simulate.Score, len(e.Starts))
+		for i, c := range e.Changeovers {
+			crew.do(func() { r.own[i] = e.Spotter(zone, c) })
+		}
+		crew.do(func() { r.greedy, r.uniform = e.Baselines(zone) })
+		for i, start := range e.Starts {
+			crew.do(func() { r.optimal[i] = optimum(e, zone, start) })
+		}
+	}
+	if err := crew.wait(); err != nil {
+		return nil, err
+	}
 	cells := e.Cells()
-	runs := len(zones) * len(e.Starts)
-	var mu sync.Mutex
-	crew := newCrew(ctx, len(zones)*(1+len(e.Changeovers))+runs, stderr)
 	add := func(at int, scores []simulate.Score, of func(*simulate.Cell) *simulate.Score) {
-		mu.Lock()
-		defer mu.Unlock()
 		for i, s := range scores {
 			sum := of(&cells[at+i])
 			sum.Cost += s.Cost
 			sum.Misses += s.Misses
 		}
 	}
-	for z := range zones {
-		zone := zones[z : z+1]
-		for i, c := range e.Changeovers {
-			crew.do(func() {
-				add(i*len(e.Deadlines), e.Spotter(zone, c), func(c *simulate.Cell) *simulate.Score { return &c.Spotter })
-			})
+	for _, r := range results {
+		add(0, r.greedy, func(c *simulate.Cell) *simulate.Score { return &c.Greedy })
+		add(0, r.uniform, func(c *simulate.Cell) *simulate.Score { return &c.UniformProgress })
+		for i, own := range r.own {
+			add(i*len(e.Deadlines), own, func(c *simulate.Cell) *simulate.Score { return &c.Spotter })
 		}
-		crew.do(func() {
-			greedy, uniform := e.Baselines(zone)
-			add(0, greedy, func(c *simulate.Cell) *simulate.Score { return &c.Greedy })
-			add(0, uniform, func(c *simulate.Cell) *simulate.Score { return &c.UniformProgress })
-		})
-		for _, start := range e.Starts {
-			crew.do(func() {
-				add(0, optimum(e, zone, start), func(c *simulate.Cell) *simulate.Score { return &c.Optimal })
-			})
+		for _, optimal := range r.optimal {
+			add(0, optimal, func(c *simulate.Cell) *simulate.Score { return &c.Optimal })
 		}
 	}
-	if err := crew.wait(); err != nil {
-		return nil, err
-	}
+	runs := len(zones) * len(e.Starts)
 	for i := range cells {
 		c := &cells[i]
 		c.Runs = runs

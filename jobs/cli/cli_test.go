@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -28,7 +29,15 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SPOTTER_DATA", os.Getenv("SPOTTER_DATA"))
 			return nil
 		},
-		Condition: func(cond string) (bool, error) { return cond == "data" && os.Getenv("SPOTTER_DATA") != "", nil },
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "data":
+				return os.Getenv("SPOTTER_DATA") != "", nil
+			case "race":
+				return raceDetector, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,26 +72,20 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
 
 func runMultiZone(ctx context.Context, e simulate.Experiment, zones [][]bool, stderr io.Writer) ([]simulate.MultiZoneCell, error) {
 	var cells []simulate.MultiZoneCell
-	var mu sync.Mutex
-	best := make([]float64, len(e.Deadlines)*len(e.Changeovers))
+	optimal := make([][]float64, len(e.Starts))
 	crew := newCrew(ctx, 1+len(e.Starts), stderr)
 	crew.do(func() { cells = e.MultiZone(zones) })
-	for _, start := range e.Starts {
-		crew.do(func() {
-			costs := e.Optimum(zones, start)
-			mu.Lock()
-			defer mu.Unlock()
-			for i, c := range costs {
-				best[i] += c
-			}
-		})
+	for i, start := range e.Starts {
+		crew.do(func() { optimal[i] = e.Optimum(zones, start) })
 	}
 	if err := crew.wait(); err != nil {
 		return nil, err
 	}
 	for i := range cells {
 		c := &cells[i]
-		c.Optimal.Cost = best[i]
+		for _, costs := range optimal {
+			c.Optimal.Cost += costs[i]
+		}
 		for _, s := range []*simulate.Score{&c.BestSingleZone, &c.CheapestAvailable, &c.SpotHedge, &c.Optimal, &c.Spotter} {
 			s.Cost /= float64(len(e.Starts))
 		}
