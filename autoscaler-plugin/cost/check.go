@@ -172,6 +172,10 @@ func (s Spread) Check(p Plan) error {
 		{"recovery_hours", s.RecoveryHours, p.RecoveryHours},
 	} {
 		low, high := c.amount(f.field+"_range", f.r.Low), c.amount(f.field+"_range", f.r.High)
+		if low && high && f.r.Low > f.r.High {
+			c.add(f.field+"_range", "%v..%v ends before it begins; write it like 0.7..0.9", f.r.Low, f.r.High)
+			continue
+		}
 		if low && high && (f.r.Low > f.expected || f.r.High < f.expected) {
 			c.add(f.field+"_range, "+f.field, "%v..%v does not hold %v; widen it", f.r.Low, f.r.High, f.expected)
 		}

@@ -182,7 +182,7 @@ func TestCheck_faults(t *testing.T) {
 		},
 		{
 			"range upside down", func(_ *Plan, _ *Prices, _ *Measures, s *Spread) { s.Interruptions = Range{9, 2} },
-			"interruptions_range, interruptions", "9..2",
+			"interruptions_range", "9..2 ends before it begins; write it like 0.7..0.9",
 		},
 	}
 	for _, c := range cases {

@@ -239,9 +239,7 @@ func (in *inputs) costJob() (costJob, error) {
 			job.poisson = job.poisson && r.name != "interruptions-range"
 		}
 	}
-	if len(in.faults) == 0 { // else what could not be read would be told of twice
-		in.check(job.prices.Check(), job.plan.Check(), job.measures.Check())
-	}
+	in.check(job.prices.Check(), job.plan.Check(), job.measures.Check())
 	if len(in.faults) == 0 {
 		in.check(job.spread.Check(job.plan))
 	}
@@ -295,17 +293,39 @@ func (in *inputs) recovery(p *cost.Plan) {
 	}
 }
 
-// check adds the faults that the model finds, under the names of the inputs.
+// check adds the faults that the model finds, under the names of the inputs. What is computed of others may be faulty for
+// theirs: it is only told where nothing else is wrong, and no input is told of twice.
 func (in *inputs) check(errs ...error) {
+	known := len(in.faults) > 0
+	var computed []error
 	for _, f := range cost.Faults(errors.Join(errs...)) {
 		var names []string
+		told, given := false, false
 		for field := range strings.SplitSeq(f.Field, ", ") {
-			if name, ok := costField[field]; ok {
-				names = append(names, in.where(name)+" (as "+strings.ReplaceAll(field, "_", " ")+")")
-				continue
+			name, differs := costField[field]
+			if !differs {
+				name = strings.ReplaceAll(field, "_", "-")
 			}
-			names = append(names, in.where(strings.ReplaceAll(field, "_", "-")))
+			told = told || in.faulted[name]
+			i := in.find(name)
+			given = given || i == nil || i.given != ""
+			if differs {
+				names = append(names, in.where(name)+" (as "+strings.ReplaceAll(field, "_", " ")+")")
+			} else {
+				names = append(names, in.where(name))
+			}
 		}
-		in.faults = append(in.faults, fmt.Errorf("%s: %s", strings.Join(names, ", "), f.Problem))
+		err := fmt.Errorf("%s: %s", strings.Join(names, ", "), f.Problem)
+		switch {
+		case told:
+		case given:
+			in.faults = append(in.faults, err)
+			known = true
+		default:
+			computed = append(computed, err)
+		}
+	}
+	if !known {
+		in.faults = append(in.faults, computed...)
 	}
 }

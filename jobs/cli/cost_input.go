@@ -53,8 +53,9 @@ func (i *input) Set(text string) error {
 
 // inputs are the figures of a command, with the faults that were found in them.
 type inputs struct {
-	list   []*input
-	faults []error
+	list    []*input
+	faults  []error
+	faulted map[string]bool // by name, so that one fault is not told twice
 }
 
 // addTo makes the inputs flags.
@@ -87,7 +88,15 @@ func (in *inputs) where(name string) string {
 }
 
 func (in *inputs) fault(name, format string, args ...any) {
+	in.mark(name)
 	in.faults = append(in.faults, fmt.Errorf("%s: %s", in.where(name), fmt.Sprintf(format, args...)))
+}
+
+func (in *inputs) mark(name string) {
+	if in.faulted == nil {
+		in.faulted = map[string]bool{}
+	}
+	in.faulted[name] = true
 }
 
 // readFile takes the inputs that are not given as flags from HCL. It fails where that is no HCL; attributes that are not
@@ -122,6 +131,7 @@ func (in *inputs) readFile(name string, text []byte) error {
 		if i.given == "" {
 			i.text, i.given = "0", at // it is not missing
 		}
+		in.mark(i.name)
 		in.faults = append(in.faults, fmt.Errorf("%s: not a plain value; give a number, a string or a bool", at))
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,16 +16,49 @@ import (
 
 // poolStatus is what is read of `nomad-autoscaler-spotter status --json`.
 type poolStatus struct {
-	Instances []struct {
-		ID         string    `json:"id"`
-		Kind       cost.Kind `json:"kind"`
-		Price      float64   `json:"price_usd_per_hour"`
-		State      string    `json:"state"`
-		LaunchedAt time.Time `json:"launched_at"`
-		EndedAt    time.Time `json:"ended_at"`
-		Terminated bool      `json:"terminated"`
-	} `json:"instances"`
+	Instances json.RawMessage `json:"instances"` // null where there are none
 }
+
+// poolInstance is an instance in it.
+type poolInstance struct {
+	ID         string    `json:"id"`
+	Kind       cost.Kind `json:"kind"`
+	Price      float64   `json:"price_usd_per_hour"`
+	State      string    `json:"state"`
+	LaunchedAt time.Time `json:"launched_at"`
+	EndedAt    time.Time `json:"ended_at"`
+	Terminated bool      `json:"terminated"`
+}
+
+// check returns the faults of an instance that would make a report wrong.
+func (i poolInstance) check() []error {
+	var faults []error
+	add := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("instance %q: %w", i.ID, fmt.Errorf(format, args...)))
+	}
+	if i.ID == "" {
+		add("id: missing; every instance must have one")
+	}
+	if !slices.Contains([]cost.Kind{cost.Spot, cost.OnDemand, cost.Reserved}, i.Kind) {
+		add("kind: %q is unknown; it must be %q, %q or %q", i.Kind, cost.Spot, cost.OnDemand, cost.Reserved)
+	}
+	if i.Price < 0 || i.Price > maxNodePrice {
+		add("price_usd_per_hour: %v is outside 0 to %v; give $/h of one instance", i.Price, float64(maxNodePrice))
+	}
+	switch {
+	case i.LaunchedAt.IsZero():
+		add("launched_at: missing; give the time from which it is paid")
+	case !i.EndedAt.IsZero() && i.EndedAt.Before(i.LaunchedAt):
+		add("ended_at: %s is before launched_at %s; correct one of them", i.EndedAt.Format(time.RFC3339), i.LaunchedAt.Format(time.RFC3339))
+	}
+	return faults
+}
+
+// Bounds of what records may hold: more was mistyped.
+const (
+	maxNodePrice = 1e6     // $/h
+	maxStored    = 1 << 60 // bytes of one snapshot
+)
 
 // snapshotID names a snapshot in what the checkpointer prints.
 type snapshotID struct {
@@ -99,9 +133,7 @@ Exit codes: 0 done, 1 a file could not be read, 2 wrong usage, faulty figures am
 					"--stats: has no times; give --snapshots too, the output of checkpointer list --json"))
 			}
 			prices := cost.Prices{Currency: "USD", OnDemand: in.number("on-demand-price"), Storage: in.number("storage-price")}
-			if len(in.faults) == 0 {
-				in.check(prices.Check())
-			}
+			in.check(prices.Check())
 			if err := errors.Join(in.faults...); err != nil {
 				return usageError{err}
 			}
@@ -130,14 +162,36 @@ Exit codes: 0 done, 1 a file could not be read, 2 wrong usage, faulty figures am
 // recordFiles are where what is known of a job is read from; "" is nothing.
 type recordFiles struct{ pool, snapshots, stats string }
 
-// read reads what is known of a job.
+// read reads what is known of a job. It reports the faults of all files together.
 func (f recordFiles) read() (cost.Record, error) {
 	record := cost.Record{InStep: true}
-	var status poolStatus
-	if err := readJSON(f.pool, &status); err != nil {
-		return record, err
+	var faults []error
+	wrong := func(file string, errs ...error) {
+		for _, err := range errs {
+			faults = append(faults, fmt.Errorf("read records: %s: %w", file, err))
+		}
 	}
-	for _, i := range status.Instances {
+	var status poolStatus
+	var instances []poolInstance
+	err := readJSON(f.pool, &status)
+	switch {
+	case err != nil:
+		faults = append(faults, err)
+	case status.Instances == nil:
+		wrong(f.pool, errors.New("instances: missing; give the output of nomad-autoscaler-spotter status --json"))
+	default:
+		if err := json.Unmarshal(status.Instances, &instances); err != nil {
+			wrong(f.pool, fmt.Errorf("instances: %w; they must be what the command prints with --json", err))
+			instances = nil
+		}
+	}
+	seen := map[string]bool{}
+	for _, i := range instances {
+		wrong(f.pool, i.check()...)
+		if seen[i.ID] {
+			wrong(f.pool, fmt.Errorf("instance %q: given twice; it would be paid twice", i.ID))
+		}
+		seen[i.ID] = true
 		gone := i.State == "gone"
 		record.Instances = append(record.Instances, cost.Instance{
 			ID: i.ID, Kind: i.Kind, Price: cost.Constant(i.Price), Launched: i.LaunchedAt, Ended: i.EndedAt,
@@ -146,18 +200,18 @@ func (f recordFiles) read() (cost.Record, error) {
 	}
 	var snapshots []listedSnapshot
 	if f.snapshots != "" {
-		if err := readJSON(f.snapshots, &snapshots); err != nil {
-			return record, err
-		}
+		faults = append(faults, readJSON(f.snapshots, &snapshots))
 	}
 	stored := map[snapshotID]float64{}
 	if f.stats != "" {
 		var stats storeStats
-		if err := readJSON(f.stats, &stats); err != nil {
-			return record, err
-		}
+		faults = append(faults, readJSON(f.stats, &stats))
 		for _, l := range stats.Lineages {
 			for _, s := range l.Snapshots {
+				if s.Stored < 0 || s.Stored > maxStored {
+					wrong(f.stats, fmt.Errorf("snapshot %q: stored_bytes: %v is outside 0 to %v; it is what the snapshot takes",
+						s.ID, s.Stored, float64(maxStored)))
+				}
 				stored[s.snapshotID] = s.Stored
 			}
 		}
@@ -168,7 +222,7 @@ func (f recordFiles) read() (cost.Record, error) {
 		}
 		record.Checkpoints = append(record.Checkpoints, cost.Checkpoint{At: s.Created, Stored: s.Created, Bytes: stored[s.snapshotID]})
 	}
-	return record, nil
+	return record, errors.Join(faults...)
 }
 
 func readJSON(file string, into any) error {

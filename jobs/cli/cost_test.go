@@ -52,6 +52,34 @@ func TestCostInputs(t *testing.T) {
 	}
 }
 
+// Faults of what was read and of what it means are told together, each once, and not what only follows from them.
+func TestCostInputs_faults(t *testing.T) {
+	for _, c := range []struct{ figures, want string }{
+		{
+			"hours=NaN on-demand-price=-3 spot-price=Inf interruptions=1e400",
+			"--recovery-hours --on-demand-price --hours --spot-price --interruptions",
+		},
+		{"hours=x on-demand-price=3 spot-price=1 nodes=0", "--hours --nodes"},
+		{"hours=1 on-demand-price=3 spot-price=1 interval=-1h", "--interval"},
+		{"hours=1 on-demand-price=3 spot-price=1 interval=1h lag=-5h notice-success=3", "--notice-success --lag"},
+		{"hours=1 on-demand-price=3 spot-price=1 interruptions=1 recovery-hours=-1", "--recovery-hours"},
+		{"hours=1 on-demand-price=3 spot-price=1 spot-price-range=2..0.5", "--spot-price-range"},
+	} {
+		in := costInputs()
+		for _, f := range strings.Fields(c.figures) {
+			name, text, _ := strings.Cut(f, "=")
+			must.NoError(t, in.find(name).Set(text))
+		}
+		_, err := in.costJob()
+		must.Error(t, err)
+		var told []string
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			told = append(told, strings.FieldsFunc(line, func(r rune) bool { return r == ':' || r == ' ' })[0])
+		}
+		must.Eq(t, c.want, strings.Join(told, " "), must.Sprint(err))
+	}
+}
+
 // Whatever a file says, it is refused with faults that name its lines, or priced.
 func FuzzCostFile(f *testing.F) {
 	f.Add(string(exampleCost))
