@@ -63,6 +63,7 @@ func TestPrices_noise(t *testing.T) {
 	must.Eq(t, 5, p.now(west))
 	p.see("west", 6, noon.Add(-time.Hour))
 	must.Eq(t, 6, p.now(west))
+	must.Len(t, 1, p["west"].Points, must.Sprint("what is still to come is not known"))
 	must.NoError(t, p["west"].Validate())
 }
 
