@@ -20,9 +20,11 @@ then, and judges each forecast by what came. Beside it stands persistence: the l
 changes at that horizon.
 
 The losses are the mean pinball loss over the quantiles .05, .1 … .95 as a share of the on-demand price, in the table in
-millionths of it; a group is an
-instance type in a region. The outcome of a snapshot is at the date nearest at or before the horizon; dates more than three
-days off are skipped. Forecasts are judged once one past change at their horizon is known.
+millionths of it; a group is an instance type in a region. Covered is the share of outcomes within the 90 % interval, when
+moved that of the outcomes whose price had moved, moved their share; width is that of the interval as a share of the
+on-demand price; by persistence is the share of forecasts that persistence was chosen for. The outcome of a snapshot is at
+the date nearest at or before the horizon; dates more than three days off are skipped. Forecasts are judged once one past
+change at their horizon is known.
 
 Exit codes: 0 done, 1 the file has faults or cannot be read, 2 wrong usage.`,
 		Example: `  spotter backtest --prices aws.csv.gz --horizon 1h,24h

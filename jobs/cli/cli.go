@@ -67,7 +67,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		return exitDone
 	case errors.As(err, &usage):
 		complain(stderr, err)
-		_, _ = fmt.Fprintf(stderr, "Run `%s --help` for how to call it.\n", Name)
+		called, _, unknown := root.Find(args)
+		if unknown != nil {
+			called = root
+		}
+		_, _ = fmt.Fprintf(stderr, "Run `%s --help` for how to call it.\n", called.CommandPath())
 		return exitUsage
 	}
 	complain(stderr, err)
@@ -112,15 +116,23 @@ func noCommand(cmd *cobra.Command, _ []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return usageError{fmt.Errorf("%s: no command given; known are %s", cmd.CommandPath(), strings.Join(names, ", "))}
+	return usageError{fmt.Errorf("%sno command given; known are %s", inCommand(cmd), strings.Join(names, ", "))}
 }
 
 // noArgs refuses positional arguments as errors of usage.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s: unexpected argument %q", cmd.CommandPath(), args[0])}
+		return usageError{fmt.Errorf("%sunexpected argument %q", inCommand(cmd), args[0])}
 	}
 	return nil
+}
+
+// inCommand begins an error of a command, after the program's name.
+func inCommand(cmd *cobra.Command) string {
+	if !cmd.HasParent() {
+		return ""
+	}
+	return strings.TrimPrefix(cmd.CommandPath(), Name+" ") + ": "
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -23,6 +23,9 @@ func forecastPrices() *cobra.Command {
 model that did best on it so far and the record that says so; where no model beats persistence it says that. All series of
 the file teach the models, whichever are printed. A lasting change in the moves of the last week is printed as a warning.
 
+Prices are in $/h. Moves is the chance that the price is another one then. The 90 % interval is calibrated apart from the
+quantiles, by how often past ones were missed: where a price mostly stands still it can be narrower than q05 to q95.
+
 Exit codes: 0 done, 1 the file has faults or cannot be read, 2 wrong usage.`,
 		Example: `  spotter forecast --prices aws.csv.gz --horizon 1h,24h --type p3.2xlarge
   spotter forecast --prices aws.csv.gz --horizon 24h --zone us-west-2a --json`,
