@@ -103,7 +103,7 @@ func printTraining(w io.Writer, t bid.Training) error {
 		return err
 	}
 	return table(w, func(w io.Writer) {
-		_, _ = fmt.Fprintln(w, "\nprices\tbaseline\tat the finish of\tjobs\tmissed\tfinish\tcost\tbaseline\tsaved\t95 % interval")
+		_, _ = fmt.Fprintln(w, "\nprices\tbaseline\tat the finish of\tjobs\tmissed\tfinish\tlearned\tbaseline costs\tsaved\t95 % interval")
 		for _, part := range []struct {
 			name    string
 			results []bid.Result
@@ -112,7 +112,9 @@ func printTraining(w io.Writer, t bid.Training) error {
 				_, _ = fmt.Fprintf(w, "%s\t%s\n", part.name, ResultRow(r))
 			}
 		}
-		_, _ = fmt.Fprintln(w, "\nfinish in multiples of the work, cost of its on-demand price")
+		_, _ = fmt.Fprintln(w, "\nFinish is in multiples of the work, costs are shares of its on-demand price. Each row compares at one mean finish: that of"+
+			"\nthe learned policy at a price of delay, or of the baseline that comes closest to it. While the market is above their bid,"+
+			"\nbaselines wait (patient), keep pace on on-demand (paced) or take on-demand at once (eager). Missed are deadlines, by any of them.")
 	})
 }
 
@@ -182,12 +184,12 @@ func printPolicy(w io.Writer, p *bid.Policy, s bid.Situation) error {
 		where = "on on-demand"
 	}
 	_, err := fmt.Fprintf(w, "\na job that runs %s, with %v of work left; an interruption costs %v,"+
-		" an hour of delay %v h of on-demand\n", where, s.Work, s.Changeover, s.DelayPrice)
+		" an hour of delay %v h of on-demand;\nin each column that much slack is left; prices and bids are in multiples of on-demand\n\n", where, s.Work, s.Changeover, s.DelayPrice)
 	if err != nil {
 		return err
 	}
 	return table(w, func(w io.Writer) {
-		_, _ = fmt.Fprint(w, "price, of on-demand")
+		_, _ = fmt.Fprint(w, "price, by slack")
 		for _, slack := range p.Features.SlackHours {
 			_, _ = fmt.Fprintf(w, "\t%g h", slack)
 		}

@@ -35,8 +35,8 @@ func (f *experimentFlags) add(cmd *cobra.Command, task time.Duration, deadlines,
 	flags.StringSliceVar(&f.traces, "traces", nil, "directories or files of recorded availability, ZONE_TYPE.json (required)")
 	flags.StringVar(&f.polarity, "polarity", "", "what the traces mean: available=1 or available=0 (default: ask when in doubt)")
 	flags.DurationVar(&f.task, "task", task, "work of the job")
-	flags.DurationSliceVar(&f.deadlines, "deadline", deadlines, "deadlines, from the job's start")
-	flags.DurationSliceVar(&f.changeovers, "changeover", changeovers, "times from a start or a move until work goes on")
+	flags.DurationSliceVar(&f.deadlines, "deadline", deadlines, "deadlines as `durations` from the job's start, parted by commas")
+	flags.DurationSliceVar(&f.changeovers, "changeover", changeovers, "`durations` from a start or a move until work goes on, parted by commas")
 	flags.Float64Var(&f.ratio, "price-ratio", simulate.PaperPriceRatio, "price of on-demand over price of spot")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 }
