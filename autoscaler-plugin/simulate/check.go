@@ -24,6 +24,12 @@ func (c *Config) check() error {
 	return nil
 }
 
+// Bounds of what can be computed: more was mistyped, or fills the memory.
+const (
+	MostPrice       = 1e6 // $/h of one instance
+	mostCheckpoints = 1_000_000
+)
+
 // CheckOfferings returns the faults of a pool, each with its field.
 func CheckOfferings(offerings []Offering) []error {
 	var faults []error
@@ -33,8 +39,8 @@ func CheckOfferings(offerings []Offering) []error {
 	}
 	for _, o := range offerings {
 		at := fmt.Sprintf("offering %q", o.Name)
-		if !(o.Price >= 0) || math.IsInf(o.Price, 0) {
-			add("%s: price: %v is no price; give 0 or more $/h", at, o.Price)
+		if !(o.Price >= 0 && o.Price <= MostPrice) {
+			add("%s: price: %v is outside 0 to %v; give $/h of one instance", at, o.Price, float64(MostPrice))
 		}
 		if !(o.Speed >= 0) || math.IsInf(o.Speed, 0) {
 			add("%s: speed: %v is no speed; give a number above 0, or leave it out for 1", at, o.Speed)
@@ -71,6 +77,13 @@ func (s *Spec) Check(offerings []Offering) []error {
 		}
 	}
 	c := s.Checkpoint
+	switch n := s.Work / max(c.Interval, minInterval); {
+	case c.Interval > 0 && c.Interval < minInterval:
+		add("interval: %v is below %v; give a longer one", c.Interval, minInterval)
+	case c.Interval > 0 && n > mostCheckpoints:
+		add("interval: %v makes %d checkpoints of %v of work, which is more than %d; give at least %v", c.Interval, n, s.Work,
+			mostCheckpoints, (s.Work/mostCheckpoints).Round(time.Second)+time.Second)
+	}
 	for _, v := range []struct {
 		name  string
 		value float64

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"nomad-spotter/autoscaler-plugin/cost"
 	"nomad-spotter/autoscaler-plugin/market"
@@ -95,7 +96,12 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
   spotter simulate --traces recordings/ --pool pool.hcl --jobs jobs.hcl --policy spotter,spot-else-on-demand
   spotter simulate --traces recordings/ --jobs jobs.hcl --report out.html`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.checkUse(cmd.Flags()); err != nil {
+				return usageError{err}
+			}
+			return f.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
 	}
 	known := make([]string, 0, len(policies))
 	for _, p := range policies {
@@ -121,7 +127,39 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
 	return cmd
 }
 
-func (f *simulateFlags) run(w io.Writer) error {
+// checkUse refuses command lines that make no sense. It reports all faults together.
+func (f *simulateFlags) checkUse(given *pflag.FlagSet) error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf("simulate: "+format, args...)) }
+	if f.jobs == "" {
+		fault("--jobs is missing; give a file of jobs, as jobs/SPOTTER.md describes it")
+	}
+	if f.pool == "" && len(f.traces) == 0 {
+		fault("--traces is missing; give recorded availability, and --pool for a pool of your own")
+	}
+	if f.pool == "" && given.Changed("pool-name") {
+		fault("--pool-name %q without --pool; give the pool file that has it", f.poolName)
+	}
+	for _, price := range []string{"spot-price", "on-demand-price"} {
+		if f.pool != "" && given.Changed(price) {
+			fault("--%s beside --pool, whose offerings have prices of their own; give one of them", price)
+		}
+	}
+	if len(f.policies) == 0 {
+		fault("--policy: none; leave it out for %s", policies[0].name)
+	}
+	for _, name := range f.policies {
+		if policyIndex(name) < 0 {
+			faults = append(faults, unknownPolicy("simulate", name))
+		}
+	}
+	if _, err := market.ParsePolarity(f.polarity); err != nil {
+		fault("--%w", err)
+	}
+	return errors.Join(faults...)
+}
+
+func (f *simulateFlags) run(w, stderr io.Writer) error {
 	scene, work, err := f.load()
 	if err != nil {
 		return err
@@ -136,6 +174,12 @@ func (f *simulateFlags) run(w io.Writer) error {
 		}
 		outcomes = append(outcomes, o)
 	}
+	for _, o := range outcomes {
+		if n := o.after(scene.length); n > 0 {
+			_, _ = fmt.Fprintf(stderr, "%s: warning: %s: %d of %d jobs end after the recordings, which last %s; from then on spot "+
+				"stays as it was last: give longer recordings, or less work\n", Name, o.Policy, n, o.Jobs, hours(o.MarketHours))
+		}
+	}
 	if f.report != "" {
 		if err := writeReport(f.report, scene, outcomes[0]); err != nil {
 			return err
@@ -149,22 +193,14 @@ func (f *simulateFlags) run(w io.Writer) error {
 
 // load reads and checks all inputs. It reports all faults together.
 func (f *simulateFlags) load() (*scene, workload, error) {
-	if f.jobs == "" {
-		return nil, workload{}, usageError{errors.New("simulate: --jobs is missing; give a file of jobs, see the page of the jobs folder")}
-	}
-	for _, name := range f.policies {
-		if policyIndex(name) < 0 {
-			return nil, workload{}, usageError{unknownPolicy("simulate", name)}
-		}
-	}
 	polarity, err := market.ParsePolarity(f.polarity)
 	if err != nil {
-		return nil, workload{}, usageError{fmt.Errorf("simulate: --%w", err)}
-	}
-	if f.pool == "" && len(f.traces) == 0 {
-		return nil, workload{}, usageError{errors.New("simulate: --traces is missing; give recorded availability, and --pool for a pool of your own")}
+		return nil, workload{}, err
 	}
 	var faults []error
+	if f.report != "" {
+		faults = append(faults, checkOutput("--report", f.report))
+	}
 	work, err := readJobs(f.jobs)
 	faults = append(faults, err)
 	recordings, err := findRecordings(f.traces)
@@ -186,6 +222,7 @@ func (f *simulateFlags) load() (*scene, workload, error) {
 		for _, spec := range work.specs {
 			faults = append(faults, spec.Check(offerings(offers))...)
 		}
+		faults = append(faults, work.checkArrivals(s.length))
 	}
 	return s, work, errors.Join(faults...)
 }

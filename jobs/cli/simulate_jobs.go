@@ -60,6 +60,7 @@ const (
 	defaultKeep       = 3
 	mebibyte          = 1 << 20
 	maxJobs           = 1_000_000
+	maxSize           = 1 << 30 // GiB of a checkpoint, and MiB/s: far more than there is
 )
 
 // workload is what a jobs file asks for.
@@ -107,8 +108,13 @@ func parseJobs(data []byte, filename string) (workload, error) {
 
 // add adds the jobs of a block.
 func (w *workload) add(b jobBlock, c *fieldChecker) {
+	before := len(c.faults)
+	work := c.duration("work", b.Work, 0)
+	if len(c.faults) > before {
+		work = time.Second // what cannot be read is not to be told of again
+	}
 	s := &simulate.Spec{
-		Name: b.Name, Work: c.duration("work", b.Work, 0), Deadline: c.duration("deadline", b.Deadline, 0),
+		Name: b.Name, Work: work, Deadline: c.duration("deadline", b.Deadline, 0),
 		Changeover: c.duration("changeover", b.Changeover, defaultChangeover), MaxPrice: b.MaxPrice,
 		Ranks: c.count("ranks", b.Ranks), Replicas: c.count("replicas", b.Replicas),
 	}
@@ -127,6 +133,15 @@ func (w *workload) add(b jobBlock, c *fieldChecker) {
 	k := b.Checkpoint
 	if k == nil {
 		k = &checkpointBlock{}
+	}
+	for _, size := range []struct {
+		field string
+		value *float64
+	}{{"checkpoint.size_gib", &k.SizeGiB}, {"checkpoint.bandwidth_mib_per_s", &k.Bandwidth}} {
+		if !(*size.value >= 0 && *size.value <= maxSize) {
+			c.add("%s: %v is outside 0 to %d", size.field, *size.value, maxSize)
+			*size.value = 0
+		}
 	}
 	s.Checkpoint = simulate.Checkpoint{
 		Bytes: k.SizeGiB * cost.GiB, Bandwidth: k.Bandwidth * mebibyte, Notice: k.Notice, Keep: defaultKeep,
@@ -154,6 +169,20 @@ func (w *workload) add(b jobBlock, c *fieldChecker) {
 	for i := range count {
 		w.jobs = append(w.jobs, simulate.Job{Spec: s, Arrive: arrive + time.Duration(i)*every})
 	}
+}
+
+// checkArrivals refuses jobs that arrive when the recordings are over.
+func (w *workload) checkArrivals(length time.Duration) error {
+	var faults []error
+	told := map[*simulate.Spec]bool{}
+	for _, j := range w.jobs {
+		if length > 0 && j.Arrive >= length && !told[j.Spec] {
+			faults = append(faults, fmt.Errorf("job %q: arrive: %v is not before the end of the recordings, %v; let it arrive earlier, "+
+				"lower count or every, or give longer recordings", j.Name, j.Arrive, length))
+			told[j.Spec] = true
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // fieldChecker gathers the faults of one block of a file.

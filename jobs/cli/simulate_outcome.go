@@ -219,6 +219,17 @@ func costParts(b cost.Breakdown) []costPart {
 	}
 }
 
+// after is how many jobs were done after a time.
+func (o *outcome) after(length time.Duration) int {
+	n := 0
+	for _, j := range o.JobList {
+		if j.Finished && j.EndHours > length.Hours() {
+			n++
+		}
+	}
+	return n
+}
+
 // longest is the end of what a simulation shows.
 func (o *outcome) longest() time.Duration {
 	end := time.Duration(0)

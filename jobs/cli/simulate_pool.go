@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -125,8 +124,8 @@ func poolOfTraces(recordings []recording, spot, onDemand float64) ([]offer, erro
 		flag  string
 		price float64
 	}{{"--spot-price", spot}, {"--on-demand-price", onDemand}} {
-		if !(p.price >= 0) || math.IsInf(p.price, 0) {
-			c.add("%s: %v is no price; give 0 or more $/h", p.flag, p.price)
+		if !(p.price >= 0 && p.price <= simulate.MostPrice) {
+			c.add("%s: %v is outside 0 to %v; give $/h of one instance", p.flag, p.price, float64(simulate.MostPrice))
 		}
 	}
 	var offers []offer

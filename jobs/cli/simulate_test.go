@@ -80,7 +80,7 @@ prices { storage_usd_per_gib_month = -1 }`), "jobs.hcl")
     max_nodes = 0
   }
 }`), "pool.hcl", "")
-	for _, want := range []string{`kind: "sport" is unknown`, "-1 is no price", "max_nodes: 0 is below 1"} {
+	for _, want := range []string{`kind: "sport" is unknown`, "price: -1 is outside 0 to 1e+06", "max_nodes: 0 is below 1"} {
 		must.StrContains(t, err.Error(), want)
 	}
 }
