@@ -123,28 +123,3 @@ func TestHazards_refused(t *testing.T) {
 	}
 	must.Eq(t, 1, h.book.Records[0].Trouble)
 }
-
-// A provider that lists an instance before it knows its launch, or not at all any more, spoils nothing, and memory is
-// given back.
-func TestMemory_unlisted(t *testing.T) {
-	c := hazardConfig()
-	m, err := newMemory(c)
-	must.NoError(t, err)
-	pending := cloud.Instance{ID: "1", Provider: "local", Offering: "west", Kind: cloud.Spot, Region: west.Region, Zone: west.Zone, State: cloud.Running}
-	lost := spotLife(2, west, 2*time.Hour, time.Hour, true)
-	see := func(now time.Time, instances ...cloud.Instance) {
-		_, err := m.view(c, 1, instances, nil, nomadView{known: true}, now)
-		must.NoError(t, err)
-	}
-	see(noon, pending, lost)
-	must.Eq(t, 1, m.hazards.book.Records[0].Interruptions)
-	must.Less(t, 2, m.hazards.book.Records[0].Expected)
-	must.MapLen(t, 1, m.hazards.told)
-	see(noon.Add(20*time.Hour), lost)
-	see(noon.Add(40 * time.Hour))
-	see(noon.Add(41*time.Hour), lost)
-	must.Eq(t, 1, m.hazards.book.Records[0].Interruptions, must.Sprint("listed again, told again"))
-	see(noon.Add(70 * time.Hour))
-	must.MapEmpty(t, m.hazards.told)
-	must.MapEmpty(t, m.counted)
-}
