@@ -26,6 +26,7 @@ type page struct {
 	Facts  []fact
 	Parts  []legend
 	Places []legend
+	Prices string // the range of the scale of Market
 	Market template.HTML
 	Where  template.HTML
 	Money  template.HTML
@@ -72,6 +73,11 @@ func newPage(s *scene, o *outcome, lanes []lane) page {
 		},
 		Rows:   o.Offerings,
 		Market: x.market(s, lanes),
+	}
+	if low, high := priceRange(lanes); low < high {
+		p.Prices = fmt.Sprintf("from %.4g to %.4g $/h", low, high)
+	} else {
+		p.Prices = fmt.Sprintf("always %.4g $/h", high)
 	}
 	for i, c := range costParts(o.Cost) {
 		p.Parts = append(p.Parts, legend{fmt.Sprintf("part%d", i), c.name, money(c.cost)})

@@ -86,16 +86,22 @@ func tickLabel(t, step time.Duration) string {
 	return fmt.Sprintf("%.0f h", t.Hours())
 }
 
-// market draws a lane for each spot offering: when it was up, and its price.
-func (a axis) market(s *scene, lanes []lane) template.HTML {
-	height := float64(len(lanes) * (laneHeight + laneGap))
-	d := a.draw(height+axisHeight, "Price and availability of the spot offerings")
-	low, high := math.Inf(1), 0.0
+// priceRange is the lowest and the highest price of all lanes.
+func priceRange(lanes []lane) (low, high float64) {
+	low = math.Inf(1)
 	for _, l := range lanes {
 		for _, p := range l.price {
 			low, high = min(low, p.price), max(high, p.price)
 		}
 	}
+	return low, high
+}
+
+// market draws a lane for each spot offering: when it was up, and its price.
+func (a axis) market(s *scene, lanes []lane) template.HTML {
+	height := float64(len(lanes) * (laneHeight + laneGap))
+	d := a.draw(height+axisHeight, "Price and availability of the spot offerings")
+	low, high := priceRange(lanes)
 	for i, l := range lanes {
 		y := float64(i * (laneHeight + laneGap))
 		name := s.offers[l.offering].Name
