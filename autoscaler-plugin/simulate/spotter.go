@@ -169,6 +169,9 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 			return Placement{Offering: o, Reason: "high priority: always on demand"}
 		}
 	}
+	if o := m.dearSpot(s); o != Nowhere {
+		return Placement{Offering: o, Watch: true, Reason: "no spot costs less than on-demand"}
+	}
 	slack, review := s.Slack(m, 0)
 	if s.Job.Replicas > 1 && d.standAside(s, slack < 0) {
 		return Placement{
@@ -195,6 +198,24 @@ func (d *spotter) Place(s *State, m *Market) Placement {
 	}
 	best := d.p.best(s, m)
 	return Placement{Offering: best.offering, Watch: true, Review: review, Reason: best.reason}
+}
+
+// dearSpot is on-demand for a replica that waits or is on demand, where no spot costs less, so that there is nothing to wait
+// for; else Nowhere.
+func (m *Market) dearSpot(s *State) int {
+	to := s.Offering
+	if to == Nowhere {
+		to = m.Cheapest(cost.OnDemand, s)
+	}
+	if to == Nowhere || m.Offerings[to].Kind != cost.OnDemand {
+		return Nowhere
+	}
+	for i, o := range m.Offerings {
+		if o.Kind == cost.Spot && m.Price(i)/m.speed(i) < m.Price(to)/m.speed(to) {
+			return Nowhere
+		}
+	}
+	return to
 }
 
 // standAside notes whether a replica is too late for on-demand, and reports whether another one of the job is not: that one
@@ -291,7 +312,7 @@ func (p *Spotter) best(s *State, m *Market) pick {
 	result := pick{version: p.version, offering: Nowhere, reason: "nothing can be had"}
 	for _, c := range plan.Picks {
 		i := m.index(c.Offering)
-		if m.Offerings[i].Kind == cost.OnDemand && m.Cheapest(cost.Spot, s) == Nowhere {
+		if m.Offerings[i].Kind == cost.OnDemand && m.Cheapest(cost.Spot, s) == Nowhere && m.has(cost.Spot) {
 			result.reason = "no spot is up, and there is time to wait"
 			break
 		}

@@ -78,6 +78,23 @@ func TestSpotter_replicas(t *testing.T) {
 	}
 }
 
+// TestSpotter_dear: spot that costs as much as on-demand is neither bought nor waited for, with a deadline or without.
+func TestSpotter_dear(t *testing.T) {
+	for _, deadline := range []time.Duration{0, 100 * time.Hour} {
+		spec := model()
+		spec.Deadline = deadline
+		c := Config{
+			Offerings: pool(1), Jobs: &JobList{{Spec: spec}},
+			Market: &changes{{Price: 5}, {At: time.Hour, Up: true, Price: 5}, {At: 50 * time.Hour, Price: 5}},
+		}
+		NewSpotter().Install(&c)
+		r, err := Run(c)
+		must.NoError(t, err)
+		must.Eq(t, 0, r.Usage.Work.Spot.Hours)
+		must.Eq(t, spec.Work+spec.Changeover, r.Makespan)
+	}
+}
+
 // TestSpotter_learns: a zone that was lost again and again while it was used is left alone, although it has been up for
 // longer when jobs arrive than the other one, at the same price.
 func TestSpotter_learns(t *testing.T) {
