@@ -119,6 +119,11 @@ func (m *Market) Usable(i int, s *State) bool {
 	return true
 }
 
+// has says whether the pool has offerings of a kind at all.
+func (m *Market) has(kind cost.Kind) bool {
+	return slices.ContainsFunc(m.Offerings, func(o Offering) bool { return o.Kind == kind })
+}
+
 // Cheapest is the usable offering of a kind whose work is cheapest; Nowhere if there is none. Ties go to the first.
 func (m *Market) Cheapest(kind cost.Kind, s *State) int {
 	best, least := Nowhere, math.Inf(1)

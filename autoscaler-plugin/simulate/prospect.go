@@ -39,6 +39,7 @@ func Look(runs int, seed uint64, prices cost.Prices, set func(seed uint64) (Conf
 	}
 	p := Prospect{Runs: runs}
 	columns := make([][]float64, 5)
+	late, unfinished := 0, 0
 	for i := range runs {
 		config, err := set(seed + uint64(i))
 		if err != nil {
@@ -54,10 +55,11 @@ func Look(runs int, seed uint64, prices cost.Prices, set func(seed uint64) (Conf
 		for c, v := range []float64{b.Total(), r.Makespan.Hours(), float64(r.Interruptions), b.SavedShare(), onDemand} {
 			columns[c] = append(columns[c], v)
 		}
-		p.Late += float64(count(r.Late > 0)) / float64(runs)
-		p.Unfinished += float64(count(r.Finished < r.Jobs)) / float64(runs)
+		late += count(r.Late > 0)
+		unfinished += count(r.Finished < r.Jobs)
 		p.OnDemand = b.OnDemand
 	}
+	p.Late, p.Unfinished = float64(late)/float64(runs), float64(unfinished)/float64(runs)
 	for c, r := range []*Range{&p.Cost, &p.Hours, &p.Interruptions, &p.Saved, &p.OnDemandShare} {
 		slices.Sort(columns[c])
 		at := func(q float64) float64 { return stat.Quantile(q, stat.LinInterp, columns[c], nil) }

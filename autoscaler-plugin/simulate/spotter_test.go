@@ -132,6 +132,18 @@ func TestSpotter_priority(t *testing.T) {
 	must.Eq(t, 1, r.Offerings[1].Launches)
 }
 
+// TestSpotter_noSpot: where a pool has no spot at all, nobody waits for it.
+func TestSpotter_noSpot(t *testing.T) {
+	p, err := Look(3, 1, cost.Prices{Currency: "USD", OnDemand: 3}, func(uint64) (Config, error) {
+		c := Config{Offerings: pool(0), Market: market.Merge(), Jobs: &JobList{{Spec: model()}}}
+		NewSpotter().Install(&c)
+		return c, nil
+	})
+	must.NoError(t, err)
+	must.Eq(t, 0, p.Unfinished)
+	must.InDelta(t, p.OnDemand, p.Cost.P50, 1)
+}
+
 // TestSpotter_moves: a replica leaves an offering whose price has risen far above another's, and loses nothing by it.
 func TestSpotter_moves(t *testing.T) {
 	c := Config{
@@ -212,6 +224,14 @@ func TestLook(t *testing.T) {
 	must.Eq(t, 0, p.Late)
 	must.True(t, p.Cost.P10 < p.Cost.P50 && p.Cost.P50 < p.Cost.P90 && p.Hours.P90 <= 60)
 	must.InDelta(t, 40.1*3, p.OnDemand, 1e-9)
+	never := model()
+	never.MaxPrice = 0.1
+	p, err = Look(200, 1, prices, func(uint64) (Config, error) {
+		return Config{Offerings: pool(1), Market: market.Merge(), Jobs: &JobList{{Spec: never}}, Place: always(AlwaysSpot{})}, nil
+	})
+	must.NoError(t, err)
+	must.Eq(t, 1, p.Unfinished) // no more than all
+	must.Eq(t, 1, p.Late)
 	_, err = Look(1, 1, prices, func(uint64) (Config, error) { return Config{}, io.ErrUnexpectedEOF })
 	must.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	_, err = Look(0, 1, prices, nil)
