@@ -61,7 +61,7 @@ func (f *experimentFlags) load() (simulate.Experiment, [][]bool, error) {
 	var faults []error
 	zones := make([][]bool, 0, len(recordings))
 	for _, r := range recordings {
-		t, _, err := readWhole(r.path, polarity)
+		t, length, err := readWhole(r.path, polarity)
 		if err != nil {
 			return e, nil, fmt.Errorf("%s: %w", r.path, err)
 		}
@@ -71,6 +71,10 @@ func (f *experimentFlags) load() (simulate.Experiment, [][]bool, error) {
 		if t.Tick != e.Tick {
 			faults = append(faults, fmt.Errorf("%s: metadata.gap_seconds is %v, and %v in %s; give traces of one tick",
 				r.path, t.Tick.Seconds(), e.Tick.Seconds(), recordings[0].path))
+		}
+		if n := int(length / t.Tick); n > len(t.Up) {
+			faults = append(faults, fmt.Errorf("%s: data: %d ticks are more than %d, which an experiment takes; cut the trace, or give longer ticks",
+				r.path, n, len(t.Up)))
 		}
 		zones = append(zones, t.Up)
 	}

@@ -109,6 +109,14 @@ func TestCantBeLate_slices(t *testing.T) {
 	}
 }
 
+// A trace of which only the beginning would be used is refused.
+func TestMultiZone_longTraces(t *testing.T) {
+	dir := zoneFiles(t, maxChecked+1, "us-west-2a")
+	code, _, faults := call(t, "simulate", "multi-zone", "--traces", dir)
+	must.Eq(t, exitFailed, code)
+	must.StrContains(t, faults, "us-west-2a_v100_1.json: data: 65537 ticks are more than 65536")
+}
+
 func TestMultiZone(t *testing.T) {
 	dir := zoneFiles(t, 300, "us-west-2a", "us-west-2b", "us-east-1a")
 	args := []string{"simulate", "multi-zone", "--traces", dir, "--task", "8h", "--deadline", "9h,14h", "--changeover", "0.1h", "--starts", "5", "--seed", "3"}

@@ -55,8 +55,11 @@ Exit codes: 0 done, 1 an input has faults or cannot be read, 2 wrong usage.`,
 	return cmd
 }
 
-// maxRuns bounds how long a plan may take.
-const maxRuns = 100_000
+// Bounds of how long a plan may take.
+const (
+	maxRuns   = 100_000
+	maxPlayed = 1_000_000 // jobs, in all runs together
+)
 
 func (f *planFlags) run(w io.Writer, path string) error {
 	if f.pool == "" {
@@ -76,6 +79,9 @@ func (f *planFlags) run(w io.Writer, path string) error {
 		for _, spec := range work.specs {
 			faults = append(faults, spec.Check(offerings(offers))...)
 		}
+	}
+	if n := len(work.jobs); n > 0 && f.runs > maxPlayed/n {
+		faults = append(faults, fmt.Errorf("--runs: %d times %d jobs are more than %d; lower --runs, or the count of jobs", f.runs, n, maxPlayed))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return err

@@ -59,6 +59,25 @@ func TestSimulate_bounds(t *testing.T) {
 	must.StrContains(t, stderr, "none.hcl: no such file")
 }
 
+// What would take hours, or never end, is refused ahead.
+func TestPlan_bounds(t *testing.T) {
+	jobs := writeFile(t, "job \"a\" {\n  work = \"1h\"\n  count = 100000\n}\n")
+	_, stderr := runMain(t, exitFailed, "plan", jobs, "--pool", examplePool)
+	must.StrContains(t, stderr, "--runs: 200 times 100000 jobs are more than 1000000; lower --runs")
+	pool := writeFile(t, `pool "p" {
+  offering "x" {
+    provider           = "local"
+    region             = "r"
+    type               = "t"
+    kind               = "spot"
+    price_usd_per_hour = 1
+    mean_lifetime      = "1ns"
+  }
+}`)
+	_, stderr = runMain(t, exitFailed, "plan", writeFile(t, smallJobs), "--pool", pool)
+	must.StrContains(t, stderr, `offering "x": mean_lifetime: 1ns is below 1m0s`)
+}
+
 // A job that is done after the recordings has run on a market that stood still: that is said.
 func TestSimulate_afterTheEnd(t *testing.T) {
 	dir := t.TempDir()

@@ -48,6 +48,9 @@ type offer struct {
 	lifetime time.Duration // until an instance is taken back, as far as the pool file says
 }
 
+// minLifetime is far below what any offering has: nothing is ever done where instances live shorter.
+const minLifetime = time.Minute
+
 // parsePool reads the offerings of a pool out of a pool file. An empty name is the only pool of the file. Spot comes first.
 // It reports all faults together.
 func parsePool(data []byte, filename, name string) ([]offer, error) {
@@ -108,6 +111,9 @@ func readOffering(b offeringBlock, c *fieldChecker, dir string) offer {
 		o.Capacity = c.count(field("max_nodes"), b.MaxNodes)
 	}
 	o.lifetime = c.duration(field("mean_lifetime"), b.Lifetime, 0)
+	if o.lifetime > 0 && o.lifetime < minLifetime {
+		c.add("%s: %v is below %v; leave it out if it is not known", field("mean_lifetime"), o.lifetime, minLifetime)
+	}
 	if o.trace != "" && !filepath.IsAbs(o.trace) {
 		o.trace = filepath.Join(dir, o.trace)
 	}
