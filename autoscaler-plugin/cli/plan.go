@@ -30,8 +30,8 @@ Exit codes: 0 shown, 1 the pool file, the state, a provider or Nomad could not b
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var desired *int
 			if cmd.Flags().Changed("count") {
-				if count < 0 {
-					return usageError{fmt.Errorf("--count: %d is negative; give 0 or more", count)}
+				if count < 0 || count > pool.MostNodes {
+					return usageError{fmt.Errorf("--count: %d is outside 0 to %d; give the size that the pool is to have", count, pool.MostNodes)}
 				}
 				desired = &count
 			}

@@ -3,7 +3,6 @@ package pool
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -140,7 +139,9 @@ const (
 	defaultSessionTTL    = 15 * time.Second
 	minSessionTTL        = 10 * time.Second // Consul refuses less
 	maxSessionTTL        = 24 * time.Hour
-	maxNameLength        = 40 // names become parts of instance IDs, node names and paths of sockets
+	maxDuration          = 10 * 365 * 24 * time.Hour // so that sums of durations fit their type
+	maxPrice             = 1e6                       // $/h of a node: more is in another unit
+	maxNameLength        = 40                        // names become parts of instance IDs, node names and paths of sockets
 )
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]*$`)
@@ -195,6 +196,9 @@ func Find(pools []Pool, name string) (Pool, error) {
 			return p, nil
 		}
 		names = append(names, p.Name)
+	}
+	if name == "" {
+		return Pool{}, fmt.Errorf("the pool file has %d pools, %s; say which is meant", len(pools), strings.Join(names, ", "))
 	}
 	return Pool{}, fmt.Errorf("pool %q is not in the pool file; it has %s", name, strings.Join(names, ", "))
 }
@@ -284,6 +288,8 @@ func (c *checker) durationFrom(least time.Duration, fault, field, text string, f
 		c.add("%s: %q is not a duration; write it like \"30s\"", field, text)
 	case d < least:
 		c.add("%s: %s is %s", field, text, fault)
+	case d > maxDuration:
+		c.add("%s: %s is more than ten years, %s; give less", field, text, maxDuration)
 	}
 	return d
 }
@@ -341,8 +347,8 @@ func (c *checker) offerings(b poolBlock, p *Pool) map[string]*cloud.Setup {
 		if kind != cloud.Spot && kind != cloud.OnDemand {
 			c.add("%s.kind: %q is unknown; give %q or %q", field, o.Kind, cloud.Spot, cloud.OnDemand)
 		}
-		if !(o.Price >= 0) || math.IsInf(o.Price, 0) {
-			c.add("%s.price_usd_per_hour: %v is negative; give 0 or more", field, o.Price)
+		if !(o.Price >= 0 && o.Price <= maxPrice) {
+			c.add("%s.price_usd_per_hour: %v is outside 0 to %v; give $/h of one node", field, o.Price, float64(maxPrice))
 		}
 		for _, attr := range [][2]string{{"region", o.Region}, {"type", o.Type}} {
 			if attr[1] == "" {

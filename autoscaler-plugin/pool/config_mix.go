@@ -20,6 +20,9 @@ const (
 	defaultHorizon = 4 * time.Hour
 )
 
+// minLifetime is far below what any offering has.
+const minLifetime = time.Minute
+
 // What the hours of an interruption are priced at.
 const (
 	recoverOnDemand = "on-demand" // the cheapest on-demand price of the pool; without one, the dearest price
@@ -96,6 +99,10 @@ func (c *checker) prices(b poolBlock, config *Config) {
 	case b.OnDemandShare > 0:
 		c.add("on_demand_share: %v, but no offering has kind = %q; add one or leave the share out", b.OnDemandShare, cloud.OnDemand)
 	}
+	if least := min(onDemand, spot); config.BudgetUSDPerHour > 0 && config.BudgetUSDPerHour < least && !math.IsInf(least, 1) {
+		c.add("budget_usd_per_hour: %v does not pay for one node: the cheapest offering is %v $/h; raise it, or leave it out for no limit",
+			config.BudgetUSDPerHour, least)
+	}
 	if math.IsInf(onDemand, 1) {
 		onDemand = dearest
 	}
@@ -124,5 +131,9 @@ func (c *checker) lifetime(field string, o offeringBlock) time.Duration {
 	if o.Kind != string(cloud.Spot) {
 		c.add("%s.mean_lifetime: given for kind %q; only %q instances are taken back", field, o.Kind, cloud.Spot)
 	}
-	return c.duration(field+".mean_lifetime", o.Lifetime, 0)
+	d := c.duration(field+".mean_lifetime", o.Lifetime, 0)
+	if d > 0 && d < minLifetime {
+		c.add("%s.mean_lifetime: %v is below %v; leave it out if it is not known", field, d, minLifetime)
+	}
+	return d
 }

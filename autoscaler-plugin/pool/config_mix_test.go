@@ -114,6 +114,17 @@ func TestParse_mixFaults(t *testing.T) {
 	}
 	_, err = Parse([]byte(mixPool("budget_usd_per_hour = -1", "", "")), "pool.hcl", openers)
 	must.ErrorContains(t, err, "budget_usd_per_hour: -1 is not above 0")
+	for _, c := range []struct{ top, spot, want string }{
+		{`changeover = "2562047h"`, "", "changeover: 2562047h is more than ten years, 87600h0m0s; give less"},
+		{`horizon = "100000h"`, "", "horizon: 100000h is more than ten years"},
+		{`return_after = "2562047h"`, "", "return_after: 2562047h is more than ten years"},
+		{"budget_usd_per_hour = 0.01", "", "budget_usd_per_hour: 0.01 does not pay for one node: the cheapest offering is "},
+		{"", `mean_lifetime = "1ns"`, `offering "s".mean_lifetime: 1ns is below 1m0s`},
+	} {
+		_, err := Parse([]byte(mixPool(c.top, c.spot, "")), "pool.hcl", openers)
+		must.ErrorContains(t, err, c.want)
+		must.Eq(t, 1, len(strings.Split(err.Error(), "\n")), must.Sprint(err))
+	}
 	text := mixPool("on_demand_share = 0.5", "", "")
 	_, err = Parse([]byte(text[:strings.Index(text, `  offering "od"`)]+"}"), "pool.hcl", openers)
 	must.ErrorContains(t, err, `on_demand_share: 0.5, but no offering has kind = "on-demand"`)

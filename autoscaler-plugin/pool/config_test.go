@@ -80,6 +80,8 @@ func TestParse(t *testing.T) {
 
 	_, err = Find(pools, "serving")
 	must.ErrorContains(t, err, `pool "serving" is not in the pool file; it has training`)
+	_, err = Find([]Pool{{Config: Config{Name: "a"}}, {Config: Config{Name: "b"}}}, "")
+	must.ErrorContains(t, err, "the pool file has 2 pools, a, b; say which is meant")
 }
 
 func TestParse_defaults(t *testing.T) {
@@ -157,7 +159,7 @@ pool "bad name" {
 		`provider "aws": unknown; known are memory`,
 		`offering "a".region: empty`,
 		`offering "a".kind: "reserved" is unknown; give "spot" or "on-demand"`,
-		`offering "a".price_usd_per_hour: -1 is negative`,
+		`offering "a".price_usd_per_hour: -1 is outside 0 to 1e+06`,
 		`offering "a": given twice`,
 		`offering "a".provider: "gcp" has no provider block`,
 		`on_demand_base: 2, but no offering has kind = "on-demand"`,

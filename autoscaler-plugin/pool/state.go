@@ -2,7 +2,9 @@ package pool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -10,6 +12,27 @@ import (
 type Desired struct {
 	Count     int       `json:"count"`
 	ChangedAt time.Time `json:"changed_at,omitzero"` // last time that a Scale changed the count; zero if none did
+}
+
+// MostNodes is more than any pool has: a count beyond it is a slip.
+const MostNodes = 1 << 20
+
+// parseDesired reads what a store holds. Without a count it is an error, not 0, which would end every node.
+func parseDesired(data []byte) (Desired, error) {
+	var d struct {
+		Count *int `json:"count"`
+		Desired
+	}
+	switch err := json.Unmarshal(data, &d); {
+	case err != nil:
+		return Desired{}, err
+	case d.Count == nil:
+		return Desired{}, errors.New("count: missing")
+	case *d.Count < 0 || *d.Count > MostNodes:
+		return Desired{}, fmt.Errorf("count: %d is outside 0 to %d", *d.Count, MostNodes)
+	}
+	d.Desired.Count = *d.Count
+	return d.Desired, nil
 }
 
 // ErrLeaseLost says that a pool is another process's by now: nothing was written.

@@ -59,8 +59,8 @@ func (s *consulStore) Load(ctx context.Context) (Desired, bool, error) {
 	if pair == nil {
 		return Desired{}, false, nil
 	}
-	var d Desired
-	if err := json.Unmarshal(pair.Value, &d); err != nil {
+	d, err := parseDesired(pair.Value)
+	if err != nil {
 		return Desired{}, false, fmt.Errorf("load pool state from Consul key %s: %w; correct the key, or delete it to start from the running instances", s.desired, err)
 	}
 	return d, true, nil

@@ -35,8 +35,8 @@ func (s fileStore) Load(context.Context) (Desired, bool, error) {
 	if err != nil {
 		return Desired{}, false, fmt.Errorf("load pool state: %w", err)
 	}
-	var d Desired
-	if err := json.Unmarshal(data, &d); err != nil {
+	d, err := parseDesired(data)
+	if err != nil {
 		return Desired{}, false, fmt.Errorf("load pool state %s: %w; restore the file, or remove it to start from the running instances", s.path, err)
 	}
 	return d, true, nil

@@ -238,3 +238,18 @@ func TestFileStore_damaged(t *testing.T) {
 	must.ErrorContains(t, err, "restore the file, or remove it")
 	must.False(t, errors.Is(err, ErrLeaseLost))
 }
+
+// A state that has no count is an error: taken for 0 it would end every node.
+func TestParseDesired(t *testing.T) {
+	d, err := parseDesired([]byte(`{"count":3,"changed_at":"2026-12-01T00:00:00Z"}`))
+	must.NoError(t, err)
+	must.Eq(t, Desired{Count: 3, ChangedAt: time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)}, d)
+	for text, want := range map[string]string{
+		``: "unexpected end", `{}`: "count: missing", `null`: "count: missing", `{"count":null}`: "count: missing",
+		`{"count":-5}`: "count: -5 is outside 0 to 1048576", `{"count":1048577}`: "count: 1048577 is outside",
+		`{"count":1e30}`: "cannot unmarshal number",
+	} {
+		_, err := parseDesired([]byte(text))
+		must.ErrorContains(t, err, want)
+	}
+}

@@ -185,9 +185,8 @@ func (p *Plugin) Scale(action sdk.ScalingAction, config map[string]string) (err 
 		p.log.Info("dry run: nothing is changed", "pool", config[configPool], "count", action.Meta["nomad_autoscaler.dry_run.count"])
 		return nil
 	}
-	const most = 1 << 20 // more is a slip, not a pool
-	if action.Count < 0 || action.Count > most {
-		return fmt.Errorf("scale pool %q: count %d is outside 0 to %d", config[configPool], action.Count, most)
+	if action.Count < 0 || action.Count > pool.MostNodes {
+		return fmt.Errorf("scale pool %q: count %d is outside 0 to %d", config[configPool], action.Count, pool.MostNodes)
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, scaleTimeout)
 	defer cancel()
