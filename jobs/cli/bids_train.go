@@ -130,7 +130,7 @@ func TrainBids(ctx context.Context, t BidTraining, stderr io.Writer) (*bid.Polic
 			c.Add(h, bid.Trials(h, t.Jobs, rand.New(rand.NewPCG(^t.Seed, part.stream+uint64(i)))))
 			_ = progress.Add(1)
 		}
-		*part.results = c.Results(t.Seed)
+		*part.results = append([]bid.Result{}, c.Results(t.Seed)...) // a list, also where nothing was judged
 	}
 	return policy, nil
 }
@@ -170,12 +170,12 @@ func recordedHistories(t BidTraining) (learn, judge []*bid.History, err error) {
 		return nil, nil, err
 	}
 	var faults, reasons []error
-	most, which := -1.0, ""
+	most, which := math.NaN(), ""
 	for _, s := range prices.Spot {
 		od := t.OnDemand.Of(s.Key, prices)
 		v := bid.Matters(s, od)
 		if !v.Matters {
-			if v.Waiting > most {
+			if which == "" || math.IsNaN(most) || v.Waiting > most {
 				most, which = v.Waiting, s.Key.String()+": "+v.Reason
 			}
 			continue
