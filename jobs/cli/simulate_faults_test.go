@@ -78,6 +78,11 @@ func TestPlan_bounds(t *testing.T) {
 	must.StrContains(t, stderr, `offering "x": mean_lifetime: 1ns is below 1m0s`)
 }
 
+func TestParsePool_twice(t *testing.T) {
+	_, err := parsePool([]byte("pool \"a\" {\n}\npool \"a\" {\n}\n"), "pool.hcl", "")
+	must.EqError(t, err, `pool "a": given twice; names must differ`)
+}
+
 // A job that is done after the recordings has run on a market that stood still: that is said.
 func TestSimulate_afterTheEnd(t *testing.T) {
 	dir := t.TempDir()

@@ -60,6 +60,9 @@ func parsePool(data []byte, filename, name string) ([]offer, error) {
 	}
 	names := make([]string, 0, len(file.Pools))
 	for _, p := range file.Pools {
+		if slices.Contains(names, p.Name) {
+			return nil, fmt.Errorf("pool %q: given twice; names must differ", p.Name)
+		}
 		names = append(names, p.Name)
 	}
 	if len(names) == 0 {
