@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -24,9 +25,14 @@ const traceShape = `it must be JSON like {"metadata":{"gap_seconds":195},"data":
 // refuses a file that looks inverted with a *PolarityError.
 func ParseTrace(data []byte) (Trace, error) { return ReadTrace(bytes.NewReader(data), PolarityAsk) }
 
-// ReadTrace reads a whole trace of at most 65,536 ticks, as ParseTrace does, of the given polarity.
+// ReadTrace reads a whole trace of at most 65,536 ticks, as ParseTrace does, of the given polarity. Its fields may stand in
+// any order.
 func ReadTrace(r io.Reader, polarity Polarity) (Trace, error) {
-	tr, err := OpenTrace(r, polarity)
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return Trace{}, fmt.Errorf("parse trace: %w", err)
+	}
+	tr, err := OpenTrace(bytes.NewReader(metadataFirst(data)), polarity)
 	if err != nil {
 		return Trace{}, err
 	}
@@ -43,6 +49,42 @@ func ReadTrace(r io.Reader, polarity Polarity) (Trace, error) {
 		}
 		t.Up = append(t.Up, up)
 	}
+}
+
+// metadataFirst is a trace file with its metadata before all else, as a TraceReader wants it. What is no object is left
+// as it is.
+func metadataFirst(data []byte) []byte {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return data
+	}
+	var metadata, others []string
+	late := false
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return data
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return data
+		}
+		name, err := json.Marshal(key)
+		if err != nil {
+			return data
+		}
+		field := string(name) + ":" + string(value)
+		if key == "metadata" {
+			late = late || len(others) > 0
+			metadata = append(metadata, field)
+		} else {
+			others = append(others, field)
+		}
+	}
+	if _, err := dec.Token(); err != nil || !late {
+		return data
+	}
+	return append([]byte("{"+strings.Join(append(metadata, others...), ",")+"}"), data[dec.InputOffset():]...)
 }
 
 // TraceReader hands out the ticks of a trace file one by one, in memory that does not grow with the file. The format is
@@ -83,7 +125,7 @@ func OpenTrace(r io.Reader, polarity Polarity) (*TraceReader, error) {
 	}
 	switch {
 	case gap == nil:
-		t.faults.add("metadata.gap_seconds: missing before data; give the length of a tick in seconds")
+		t.faults.add("metadata.gap_seconds: missing before data; put the metadata with the length of a tick in seconds first")
 	case !(*gap >= 0.001 && *gap <= maxTick.Seconds()):
 		t.faults.add("metadata.gap_seconds: %v is outside 0.001 to %v", *gap, maxTick.Seconds())
 	default:

@@ -51,10 +51,6 @@ func TestOpenTrace_faults(t *testing.T) {
 		"two traces": {`{"metadata":{"gap_seconds":1},"data":[1]}{}`, []string{"something follows"}},
 		"lists":      {`{"metadata":{"gap_seconds":1},"data":[[1,0],[1,1]]}`, []string{"give one trace a file"}},
 		"data twice": {`{"metadata":{"gap_seconds":1},"data":[1],"data":[0]}`, []string{"data: given twice"}},
-		"data first": {
-			`{"data":[1],"metadata":{"gap_seconds":1}}`,
-			[]string{"gap_seconds: missing before data", "metadata: must stand before data"},
-		},
 		"available": {
 			`{"metadata":{"gap_seconds":-1,"available":2},"data":[1,3]}`,
 			[]string{"gap_seconds: -1", "available: 2", "data[1]: 3"},
@@ -71,10 +67,30 @@ func TestOpenTrace_faults(t *testing.T) {
 			}
 		})
 	}
-	_, err := ParseTrace([]byte(`{"metadata":{"gap_seconds":1},"data":[1` + strings.Repeat(",2", 100) + `]}`))
+	_, err := OpenTrace(strings.NewReader(`{"data":[1],"metadata":{"gap_seconds":1}}`), PolarityAsk)
+	must.ErrorContains(t, err, "gap_seconds: missing before data")
+	must.ErrorContains(t, err, "metadata: must stand before data")
+	_, err = ParseTrace([]byte(`{"metadata":{"gap_seconds":1},"data":[1` + strings.Repeat(",2", 100) + `]}`))
 	must.StrContains(t, err.Error(), "and 80 more faults")
 	_, err = ParseTrace([]byte(`{"metadata":{"gap_seconds":1},"data":[1` + strings.Repeat(",1", maxTicks) + `]}`))
 	must.StrContains(t, err.Error(), "more than 65536 ticks")
+}
+
+// A whole file may have its fields in any order; what is wrong with it is told all the same.
+func TestReadTrace_order(t *testing.T) {
+	trace, err := ParseTrace([]byte(`{"data":[1,0],"note":{"a":"\u0001"},"metadata":{"gap_seconds":60}}`))
+	must.NoError(t, err)
+	must.Eq(t, Trace{Tick: time.Minute, Up: []bool{true, false}}, trace)
+	for in, want := range map[string]string{
+		`{"data":[1,5],"metadata":{"gap_seconds":-1}}`:                        "gap_seconds: -1",
+		`{"data":[1,5],"metadata":{"gap_seconds":1}}`:                         "data[1]: 5 is neither",
+		`{"data":[1],"metadata":{"gap_seconds":1},"data":[0]}`:                "data: given twice",
+		`{"data":[1],"metadata":{"gap_seconds":1}}{}`:                         "something follows",
+		`{"data":[1],"metadata":{"gap_seconds":600,"start_time":3},"note":1}`: "looks inverted",
+	} {
+		_, err := ParseTrace([]byte(in))
+		must.ErrorContains(t, err, want, must.Sprint(in))
+	}
 }
 
 // The packaged slices of the Can't-Be-Late simulator are upside down; what is in them is asked about, unless the user or
