@@ -110,7 +110,7 @@ func (e Experiment) setups(changeovers ...time.Duration) []Setup {
 	return all
 }
 
-// Cells are the experiment's empty cells, one for each setup; Optimum and Policies fill theirs.
+// Cells are the experiment's empty cells, one for each setup, by deadline within changeover.
 func (e Experiment) Cells() []Cell {
 	var cells []Cell
 	for _, s := range e.setups(e.Changeovers...) {
@@ -119,7 +119,7 @@ func (e Experiment) Cells() []Cell {
 	return cells
 }
 
-// Optimum adds the omniscient cost of the jobs of one start to the sums of the cells, by setup.
+// Optimum is the omniscient cost of the jobs of one start, by setup.
 func (e Experiment) Optimum(zones [][]bool, start int) []float64 {
 	cut := make([][]bool, len(zones))
 	for z := range zones {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"text/tabwriter"
 
@@ -52,16 +51,10 @@ func bidsTable(w io.Writer, what string, training cli.BidTraining) error {
 
 // bidsMatter counts the series of a file on which a bid matters.
 func bidsMatter(w io.Writer, path string) error {
-	f, err := os.Open(path)
-	if os.IsNotExist(err) {
-		_, err := fmt.Fprintf(w, "\nskipped: no %s\n", path)
-		return err
+	if absent(w, path) {
+		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	prices, err := market.ReadPrices(f)
+	prices, err := readPrices(path)
 	if err != nil {
 		return err
 	}

@@ -5,14 +5,12 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
 
 	"nomad-spotter/autoscaler-plugin/hazard"
-	"nomad-spotter/autoscaler-plugin/market"
 	"nomad-spotter/checkpointer/cadence"
 )
 
@@ -81,21 +79,12 @@ the best fixed interval, and ± one standard deviation of that, by bootstrap ove
 // readLives reads the zones of a market; nil if there are none. An up-time that the recording cuts off, at its beginning or at
 // its end, is left out.
 func readLives(dir string, spread bool) (*lives, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*_[0-9].json"))
-	if err != nil || len(files) == 0 {
+	_, traces, err := readZoneTraces(dir)
+	if err != nil || len(traces) == 0 {
 		return nil, err
 	}
-	slices.Sort(files)
 	l := &lives{name: filepath.Base(dir), spread: spread, known: map[cadence.Terms]pair{}}
-	for _, name := range files {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		trace, err := market.ParseTrace(b)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+	for _, trace := range traces {
 		var whole []time.Duration
 		for _, l := range hazard.Lifetimes(trace) {
 			if !l.Censored {

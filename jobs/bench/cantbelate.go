@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"nomad-spotter/autoscaler-plugin/allocate"
-	"nomad-spotter/autoscaler-plugin/market"
 	"nomad-spotter/autoscaler-plugin/simulate"
 	"nomad-spotter/jobs/cli"
 )
@@ -24,15 +23,6 @@ func command(into any, args ...string) error {
 		return fmt.Errorf("spotter %v: exit code %d: %s", args, code, faults.String())
 	}
 	return json.Unmarshal(out.Bytes(), into)
-}
-
-// absent tells that data is not there, and says so.
-func absent(w io.Writer, path string) bool {
-	if _, err := os.Stat(path); err != nil {
-		fmt.Fprintf(w, "skipped: %v\n", err)
-		return true
-	}
-	return false
 }
 
 // cantBeLate is the Can't-Be-Late experiment on all slices of the four zones of October 2022.
@@ -99,45 +89,20 @@ func studied(dir, slices string) ([]float64, error) {
 		Changeovers: []time.Duration{72 * time.Second, 6 * time.Minute, 12 * time.Minute, 24 * time.Minute},
 		Starts:      s.Starts, Prior: allocate.Prior2023,
 	}
-	zones, tick, err := zonesOf(dir)
+	_, traces, err := readZoneTraces(dir)
 	if err != nil {
 		return nil, err
 	}
-	e.Tick = tick
 	costs := make([]float64, len(e.Deadlines)*len(e.Changeovers))
-	for z := range zones {
+	for _, trace := range traces {
+		e.Tick = trace.Tick
 		for i, c := range e.Changeovers {
-			for k, score := range e.Studied(zones[z:z+1], c) {
-				costs[i*len(e.Deadlines)+k] += score.Cost / float64(len(s.Starts)*len(zones))
+			for k, score := range e.Studied([][]bool{trace.Up}, c) {
+				costs[i*len(e.Deadlines)+k] += score.Cost / float64(len(s.Starts)*len(traces))
 			}
 		}
 	}
 	return costs, nil
-}
-
-// zonesOf reads the zones of a directory of traces.
-func zonesOf(dir string) ([][]bool, time.Duration, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, 0, err
-	}
-	var zones [][]bool
-	var tick time.Duration
-	for _, f := range files {
-		if filepath.Base(f) == "slices.json" {
-			continue
-		}
-		data, err := os.ReadFile(f)
-		if err != nil {
-			return nil, 0, err
-		}
-		t, err := market.ParseTrace(data)
-		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", f, err)
-		}
-		zones, tick = append(zones, t.Up), t.Tick
-	}
-	return zones, tick, nil
 }
 
 // multiZone is one job over the nine zones of February 2023.

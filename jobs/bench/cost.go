@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
@@ -73,13 +72,10 @@ func costIntervals(w io.Writer) error {
 // start, and in the cheapest zone of each moment, over 1000 h from every day on. Only price counts here: whether an
 // instance could be had was not recorded.
 func costPaid(w io.Writer, file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		_, _ = fmt.Fprintf(w, "\nskipped: prices paid: %v\n", err)
+	if absent(w, file) {
 		return nil
 	}
-	defer f.Close()
-	prices, err := market.ReadPrices(f)
+	prices, err := readPrices(file)
 	if err != nil {
 		return err
 	}

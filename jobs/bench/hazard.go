@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
@@ -91,35 +90,6 @@ func hazardSection(w io.Writer, data string) error {
 		return err
 	}
 	return s.print(w)
-}
-
-// readZoneTraces reads the zones of a directory.
-func readZoneTraces(dir string) ([]market.Key, []market.Trace, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, nil, err
-	}
-	var keys []market.Key
-	var traces []market.Trace
-	for _, name := range names {
-		if filepath.Base(name) == "slices.json" {
-			continue
-		}
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		trace, err := market.ParseTrace(content)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", name, err)
-		}
-		key, err := market.TraceKey("aws", filepath.Base(name))
-		if err != nil {
-			return nil, nil, err
-		}
-		keys, traces = append(keys, key), append(traces, trace)
-	}
-	return keys, traces, nil
 }
 
 // tuneHazard fits the base to the up-times, and the other parameters one after another, twice, to the log loss of a

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"text/tabwriter"
 	"time"
@@ -36,20 +35,14 @@ type mission struct {
 
 // missionSection prices a job of 1000 GPU-hours under the default policy beside the floor of the market's own prices.
 func missionSection(w io.Writer, data string) error {
+	if absent(w, filepath.Join(data, missionTraces)) || absent(w, filepath.Join(data, missionPrices)) {
+		return nil
+	}
 	keys, traces, err := readZoneTraces(filepath.Join(data, missionTraces))
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(filepath.Join(data, missionPrices))
-	if errors.Is(err, os.ErrNotExist) || len(traces) == 0 {
-		_, err := fmt.Fprintf(w, "skipped: no %s and %s in %q\n", missionTraces, missionPrices, data)
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	prices, err := market.ReadPrices(f)
+	prices, err := readPrices(filepath.Join(data, missionPrices))
 	if err != nil {
 		return err
 	}

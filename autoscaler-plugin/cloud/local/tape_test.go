@@ -1,6 +1,7 @@
 package local
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -28,6 +29,12 @@ func TestReadTape(t *testing.T) {
 	_, ok := tp.price(0)
 	must.False(t, ok)
 	must.Eq(t, []bool{true, false}, tp.below(0.01).Up, must.Sprint("a maximum without prices takes nothing away"))
+
+	sorted, err := json.Marshal(map[string]any{"metadata": map[string]any{"gap_seconds": 60}, "data": []int{1, 0}, "prices": []float64{1, 2}})
+	must.NoError(t, err)
+	tp, err = readTape(sorted)
+	must.NoError(t, err, must.Sprint("a file whose writer sorts its fields"))
+	must.Eq(t, []bool{true, false}, tp.Up)
 
 	for text, want := range map[string]string{
 		`{"metadata":{"gap_seconds":60},"data":[1,0],"prices":[1]}`:    "prices: 1 of them for 2 ticks",
